@@ -110,7 +110,7 @@ def _seed_rows(model: nn.Module, out: object, num_seeds: int, is_longer: bool, k
 
 
 def edge_index_of(batch: MiniBatch) -> Tensor:
-    """Return the edges (2, M) int64 of ``to_pyg()``: row 0 has the sources, row 1 the destinations, as local ids. Layers of ``hoptrain.pyg.nn`` also find the blocks in it."""
+    """Return the edges (2, M) int64 of ``to_pyg()``: sources above destinations, as local ids. Layers of ``hoptrain.pyg.nn`` also get the blocks from it."""
     return SampledEdges.of(batch.blocks) if batch.nested else union_of(batch, ONLY).edge_index
 
 

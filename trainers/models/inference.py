@@ -1,7 +1,7 @@
-"""Full-neighbour inference: layer by layer over all nodes, or by batches for a model that does not offer its layers.
+"""Full-neighbour inference: layer by layer over all nodes, or in batches of nodes for a model without a method ``layer``.
 
-Sampled inference costs the product of all fanouts and is noisy. Layer-wise inference computes each node's hidden vector once a layer, from all its
-neighbours, in chunks of bounded size. Only the last layer is limited to the requested nodes, as in GraphSAGE's and DGL's offline inference.
+The cost of sampled inference grows with the product of all fanouts, and its outputs are noisy. Layer-wise inference computes the vector of each node once
+per layer, from all of its neighbours, in chunks of bounded size. Only the last layer is limited to the requested nodes, as in DGL's offline inference.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from hoptrain.trainers.multinode.owned import Computed, LocalNodes
 
 LayerInputs: TypeAlias = Mapping[str, Any]
-"""Input rows (V_t, C) of a layer by node type: a tensor, the ``Computed`` rows of several machines, or None for the stored features."""
+"""Input rows (V_t, C) of a layer by node type: a tensor, or ``Computed`` rows that lie on several machines. None stands for the stored features."""
 
 CHUNK_EDGES = 1 << 20
 """Approximate number of edges in a chunk on the CPU; it bounds the memory of a layer's messages. The edges of one node are never divided."""
 
 
 EDGE_BYTES = 4 << 10
-"""Bytes that an edge of a chunk may take on a GPU, where a chunk takes a quarter of the free memory."""
+"""Assumed bytes per edge of a chunk on a GPU. A chunk has as many edges as fit in a quarter of the free memory."""
 
 
 GATHERED_BYTES = 256 << 20
-"""Bytes of a hidden layer that the ranks of one machine gather at once, or of features that are copied to a GPU at once."""
+"""Maximum bytes of a hidden layer that ranks gather at once, and of features that are copied to a GPU at once."""
 
 
 _CPU = torch.device("cpu")
 
 
 CHUNK_SEEDS = 512
-"""Number of nodes whose full neighbourhoods form a batch, for a model that does not offer its layers."""
+"""Number of nodes per batch of full neighbourhoods, for a model without a method ``layer``."""
 
 
 ChooseDevice: TypeAlias = Callable[[int], torch.device]
@@ -63,12 +63,12 @@ Its arguments are the layer's number, a node type, the layer's input rows, nodes
 class LayerLoop:
     """A loop over a model's layers that computes each layer for all nodes before the next one, node type by node type.
 
-    The only node type of a homogeneous graph is "". Each rank computes a share of every hidden layer and gathers the others'.
+    The only node type of a homogeneous graph is "". Each rank computes a part of the rows of every hidden layer, and gathers the rows of other ranks.
     So all ranks must call the same methods in the same order.
 
     Attributes:
-        free: bytes of GPU memory that one type's rows may use a quarter of.
-        choose: returns the device for a given number of bytes: the GPU where they fit in a quarter of ``free``, else the CPU.
+        free: free bytes of GPU memory per node type. The rows of a type may use a quarter of them.
+        choose: returns the device for a given number of bytes: the GPU if they fit in a quarter of ``free``, else the CPU.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class LayerLoop:
         Args:
             indptr: CSC offsets (V_t + 1,) of the edges into the nodes of each type t.
             device: the device on which layers are computed.
-            num_types: the most node types that enter a layer; they share the GPU's free memory.
+            num_types: maximum number of node types that enter a layer; they share the GPU's free memory.
             rank: this rank's number.
             world_size: the number of ranks.
             chunk_edges: approximate number of edges in a chunk; None derives it from the free memory.
-            free_bytes: free bytes of the GPU; None asks CUDA.
-            own: the nodes that each rank computes where features lie on several machines; None divides nodes evenly.
-            is_partial: each rank has only the edges into its own nodes.
+            free_bytes: free bytes of the GPU; None queries CUDA.
+            own: assignment of nodes to ranks, if features are partitioned across machines; None divides nodes evenly.
+            is_partial: True if each rank has only the edges into its own nodes.
         """
         self._indptr, self._device, self._rank, self._world_size = indptr, device, rank, world_size
         self._own, self._is_partial = own, is_partial
@@ -109,7 +109,7 @@ class LayerLoop:
         Args:
             apply: computes rows of one layer.
             hidden: input rows of the first layer by type.
-            needed: types that enter each layer, one sequence a layer.
+            needed: types that enter each layer, one sequence per layer.
             nodes: nodes (N_t,) of each type for which the last layer is computed.
         """
         for i, kinds in enumerate(needed[1:]):
@@ -123,7 +123,7 @@ class LayerLoop:
         return np.arange(number)[self._rank * share : (self._rank + 1) * share]
 
     def all_rows(self, kind: str, compute: Callable[[Array, ChooseDevice], Tensor]) -> Tensor | Computed:
-        """Return rows (V_t, C) of all nodes of a type: ``compute`` gives this rank's, the other ranks send theirs."""
+        """Return rows (V_t, C) of all nodes of a type: ``compute`` returns those of this rank's nodes, and the other ranks send theirs."""
         total = len(self._indptr[kind]) - 1
         if self._own is not None:
             return self._own.compute(lambda ids: compute(ids, _on_host), np.arange(total))
@@ -133,13 +133,13 @@ class LayerLoop:
         return gather_parts(part, rows_per_rank(total, self._world_size), total, self._device, self.free)
 
     def _last_rows(self, compute: Callable[[Array, ChooseDevice], Tensor], nodes: Array) -> Tensor:
-        """Return rows of ``nodes`` on the device. A rank that lacks the edges into them takes the rows from the ranks that have these."""
+        """Return rows of ``nodes`` on the device. If this rank lacks the edges into some nodes, it gets their rows from ranks that have the edges."""
         if self._own is None or not self._is_partial:
             return compute(nodes, lambda _: self._device)
         return self._own.compute(lambda ids: compute(ids, _on_host), self._own.asked(nodes)).all_at_once(nodes).to(self._device)
 
     def by_chunks(self, kind: str, nodes: Array, output: Callable[[Array], Tensor], choose: ChooseDevice) -> Tensor:
-        """Return ``output`` of ``nodes`` (N,) of a type, chunk by chunk, as one tensor (N, C). Without nodes, one chunk tells the width C."""
+        """Return ``output`` of ``nodes`` (N,) of a type, chunk by chunk, as one tensor (N, C). Without nodes, an empty chunk gives the width C."""
         return join_rows(map(output, self.chunks(kind, nodes if len(nodes) else np.zeros(1, np.int64))), len(nodes), choose)
 
     def chunks(self, kind: str, nodes: Array) -> Iterator[Array]:
@@ -167,17 +167,17 @@ def layerwise_inference(
     chunk_edges: int | None = None,
     free_bytes: int | None = None,
 ) -> Tensor:
-    """Compute logits of nodes from their full neighbourhoods, layer by layer if the model offers its layers. The model must be in eval mode.
+    """Compute logits of nodes from their full neighbourhoods, layer by layer if the model has a method ``layer``. The model must be in eval mode.
 
-    A model that takes ``edge_index``, or has no method ``layer``, is applied to batches of nodes with all their neighbours over ``num_hops`` hops
-    instead, with the same logits. The graph needs no labels, and may be another one than in training.
+    A model that takes ``edge_index``, or has no method ``layer``, is instead applied to batches of nodes with all neighbours over ``num_hops`` hops, with
+    the same logits. The graph needs no labels, and may be another one than in training.
 
-    With several ranks, every rank must call this. Each computes a share of the hidden layers, and the last layer for its own ``nodes``. If features are
-    partitioned across machines, each rank keeps the hidden rows that it computed, and fetches others chunk by chunk. If the graph is partitioned too, each rank
-    computes nodes of its machine, in the last layer as well.
+    With several ranks, every rank must call this. Each computes a part of the rows of hidden layers, and the last layer for its own ``nodes``. If features
+    are partitioned across machines, each rank keeps the hidden rows that it computed, and fetches others chunk by chunk. If the graph is partitioned too,
+    each rank computes only nodes of its machine, also in the last layer.
 
-    A GPU's free memory is divided in four. Features (as stored) and two hidden layers stay on the GPU if a quarter each holds them; the rest is for a chunk.
-    What does not fit stays on the CPU, and the rows of a chunk are copied through pinned memory.
+    The free memory of a GPU is divided into four quarters: for the features (as stored), for the input and the output of a hidden layer, and for a chunk.
+    Features or a layer that do not fit in their quarter stay on the CPU, and the rows of a chunk are copied through pinned memory.
 
     Args:
         model: the model, on ``device`` and in eval mode.
@@ -188,16 +188,16 @@ def layerwise_inference(
         rank: this rank's number.
         world_size: the number of ranks.
         forward_inputs: inputs of the model, and of its layers, in addition to the features: blocks, blocks+degrees or edge_index.
-        num_hops: hops of neighbours in a batch, for a model that does not offer its layers; by default its ``num_layers``.
+        num_hops: hops of neighbours in a batch, for a model without a method ``layer``; by default its ``num_layers``.
         x: input rows (V, F) of the first layer; None takes the data set's features.
         chunk_edges: approximate number of edges in a chunk; None derives it from the free memory.
-        free_bytes: free bytes of the GPU; None asks CUDA once.
+        free_bytes: free bytes of the GPU; None queries CUDA once.
 
     Returns:
         Logits (N, num_classes) on ``device``.
 
     Raises:
-        InputError: the model offers neither its layers nor their number, and ``num_hops`` is not given.
+        InputError: the model has neither ``layer`` nor ``num_layers``, and ``num_hops`` is not given.
 
     Examples:
         >>> from hoptrain import GNN, layerwise_inference, load_dataset
@@ -232,7 +232,7 @@ def _by_layers(
 
 
 def _own_vertices(data: Dataset) -> LocalNodes | None:
-    """Return which nodes each rank computes, or None if the features do not lie on several machines."""
+    """Return which nodes each rank computes, or None if features are not partitioned across machines."""
     if isinstance(codes_of(data.x), np.ndarray | None):
         return None
     from hoptrain.trainers.multinode.owned import own_vertices
@@ -249,7 +249,7 @@ def _layers(
     features: Callable[[Array], Tensor],
     device: torch.device,
 ) -> ApplyLayer:
-    """Return a function that computes a layer's output rows for nodes, from the previous layer's or, for the first layer, from the features."""
+    """Return a function that computes a layer's output rows for nodes, from the rows of the previous layer or, for the first layer, from the features."""
     sampler, workspace = NeighborSampler([-1]), Workspace()
 
     def output(i: int, hidden: Tensor | Computed | None, chunk: Array) -> Tensor:
@@ -273,7 +273,7 @@ def _layers(
 def join_rows(pieces: Iterable[Tensor], number: int, choose: ChooseDevice) -> Tensor:
     """Return the first ``number`` rows of one or more pieces as one tensor, on the device that ``choose`` returns for its number of bytes.
 
-    In addition to this tensor, memory holds one piece at a time.
+    In addition to this tensor, only one piece is in memory at a time.
     """
     out, begin = torch.empty(0), 0
     for piece in pieces:
@@ -304,13 +304,15 @@ def edges_in(free: int) -> int:
 
 
 def features_of(data: Dataset, normalize: bool, device: torch.device, free: int) -> Callable[[Array], Tensor]:
-    """Return a function that gives the features of nodes (N,) as ``model_input`` does.
+    """Return a function from nodes (N,) to their features, in the form of ``model_input``.
 
     If the stored features fit in a quarter of the ``free`` bytes of ``device``, they are copied there first.
     """
     table = codes_of(data.x)
     if not isinstance(table, np.ndarray) or not 0 < table.nbytes <= free // 4 or (table.dtype.kind == "u" and table.itemsize > 1):
-        return lambda nodes: model_input(data, nodes, normalize, device)  # torch does not index wider unsigned integers on all devices
+        return lambda nodes: model_input(
+            data, nodes, normalize, device
+        )  # torch cannot index unsigned integers wider than uint8 on all devices
     columns = data.x.columns if isinstance(data.x, QuantizedRows) else None
     step = max(1, GATHERED_BYTES * len(table) // table.nbytes)
     pieces = (to_device(as_tensor(np.array(table[begin : begin + step])), device) for begin in range(0, len(table), step))
@@ -335,7 +337,7 @@ def rows_of(hidden: Tensor | Computed, nodes: Array, device: torch.device) -> Te
 
 
 def offers_layers(model: nn.Module, forward_inputs: ForwardInputs) -> TypeGuard[LayerwiseModule]:
-    """Return whether a model offers its layers, and these take blocks."""
+    """Return whether a model has the methods of ``LayerwiseModule``, and its layers take blocks."""
     return forward_inputs != "edge_index" and isinstance(model, LayerwiseModule)
 
 
@@ -376,7 +378,7 @@ def neighborhood_logits(
 
 
 def neighborhoods(data: Dataset, nodes: Array, num_hops: int) -> Iterator[MiniBatch]:
-    """Yield batches of ``nodes`` (N,), in order, with all their neighbours over ``num_hops`` hops; each is valid until the next one."""
+    """Yield batches of ``nodes`` (N,), in order, with all neighbours over ``num_hops`` hops. A batch is valid until the next one is yielded."""
     sampler, workspace = NeighborSampler([-1] * num_hops), Workspace()
     for begin in range(0, len(nodes), CHUNK_SEEDS):
         yield with_edge_features(sampler.sample(data.graph, nodes[begin : begin + CHUNK_SEEDS], workspace=workspace), data)
@@ -389,7 +391,7 @@ def degrees_of(data: Dataset, nodes: Array) -> Array:
 
 
 def chunks(indptr: Array, nodes: Array, most: int = CHUNK_EDGES) -> Iterator[Array]:
-    """Yield ``nodes`` in contiguous chunks of at most ``most`` edges (and nodes); a node with more edges is a chunk of its own."""
+    """Yield ``nodes`` in contiguous chunks of at most ``most`` edges (and nodes); a node with more edges forms a chunk by itself."""
     ends = np.cumsum(indptr[nodes + 1] - indptr[nodes] + 1)
     begin = 0
     while begin < len(nodes):
@@ -406,8 +408,8 @@ def gather_parts(part: Tensor, share: int, total: int, device: torch.device, fre
 
     Args:
         part: this rank's rows.
-        share: rows of a rank; the last ranks may have fewer.
-        total: rows of all ranks.
+        share: number of rows of a rank; the last ranks may have fewer.
+        total: number of rows of all ranks.
         device: the device of the collective.
         free: free bytes of a GPU.
     """

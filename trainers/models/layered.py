@@ -1,4 +1,4 @@
-"""Protocols of models that offer their layers one by one, for layer-wise inference and pipelines, and the chunks that pass through them."""
+"""Protocols of models whose layers can be applied one by one, for layer-wise inference and pipelines; and the chunks that pipelines pass to layers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LayerwiseModule(Protocol):
         """Number of layers, L."""
 
     def layer(self, i: int, x: Tensor, *inputs: Any) -> Tensor:
-        """Apply layer ``i`` with its additional inputs: rows (R, ...) in, rows (R', ...) out."""
+        """Apply layer ``i`` to rows (R, ...), with additional ``inputs`` such as a block, and return rows (R', ...)."""
 
 
 @runtime_checkable
@@ -31,20 +31,20 @@ class PipelineModule(LayerwiseModule, Protocol):
         """Return the shape of an input row of layer ``i``, in [1, L - 1]."""
 
     def modules_of(self, i: int) -> tuple[str, ...]:
-        """Return the names of the submodules that only layer ``i`` uses, for instance ("layers.0", "norms.0"). Every stage keeps the others."""
+        """Return the names of the submodules that only layer ``i`` uses, for instance ("layers.0", "norms.0"). Stages keep submodules that no layer returns."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Chunk:
-    """A part of a batch. Every stage of a model copy gets the same chunks; a stage needs only the ``inputs`` of its own layers.
+    """A part of a batch. Every stage of a model replica gets the same chunks, but needs ``inputs`` only for its own layers.
 
     Attributes:
-        rows: L + 1 numbers: input rows of each layer, and output rows of the last one. Every stage needs all of them.
-        inputs: L tuples: inputs of each layer in addition to the activations. They may be empty for layers of other stages.
+        rows: L + 1 numbers: number of input rows of each layer, and of output rows of the last one. Every stage needs all of them.
+        inputs: L tuples: additional inputs of each layer, such as its block. Tuples of layers of other stages may be empty.
         x: input (rows[0], ...) of layer 0, for the first stage.
         target: second argument of the loss, for the last stage.
-        seed: in training, torch's generator is seeded with it and the layer's number before each layer, so that dropout does not depend on stages or
-            schedule. None leaves the generator alone.
+        seed: in training, torch's generator is seeded with this seed and the layer's number before each layer, so that dropout does not depend on
+            stages or schedule. None does not seed it.
     """
 
     rows: Sequence[int]
@@ -75,8 +75,8 @@ def empty_chunk(num_layers: int) -> Chunk:
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seed the random generators of a step on ``device``: the CPU's and the device's own.
 
-    They then draw the same numbers as after ``torch.manual_seed(seed)``. That function takes up to a millisecond: for each kind of device that the
-    process does not use, it records the request with the caller's stack.
+    They then draw the same numbers as after ``torch.manual_seed(seed)``, which takes up to a millisecond: it also records the seed, with the caller's
+    stack, for each kind of device that the process has not initialised.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

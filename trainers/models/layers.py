@@ -14,7 +14,7 @@ from hoptrain.samplers import Block
 Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnconv"]
 
 _CHOICES = 1 << 16
-"""Number of values of 16 random bits."""
+"""Number of different values of 16 random bits."""
 
 
 class Dropout(nn.Dropout):
@@ -26,7 +26,7 @@ class Dropout(nn.Dropout):
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero a share ``p`` of the numbers in training, and multiply the others by 1 / (1 - p). Shape and dtype are kept.
+    """In training, set each number to zero with probability ``p`` and multiply the others by 1 / (1 - p). Shape and dtype are kept.
 
     On a CPU, torch draws 64 bits for each number in one thread. This function draws 16 bits for each number, so ``p`` is rounded to a multiple of
     1 / 65,536. The bits come from torch's generator, so runs repeat and resume as usual.
@@ -42,9 +42,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:
     """Return the weights of GCN's normalised adjacency with self loops (Kipf & Welling 2017), from degrees in the whole graph.
 
-    An edge j -> i has weight 1 / sqrt((d_i + 1) (d_j + 1)). If only some of the d_i edges were sampled, it is multiplied by the number of edges that
-    it stands for: the sampler's weight, or d_i / sampled. So the sum is an unbiased estimate. The node itself has weight 1 / (d_i + 1), in addition
-    to any loop in the graph, as in A + I. PyG's ``GCNConv`` adds a loop only where there is none.
+    An edge j -> i has weight 1 / sqrt((d_i + 1) (d_j + 1)). If only some of the d_i edges were sampled, this is multiplied by the number of edges that
+    the sampled edge represents: its weight from the sampler, or d_i / (number of sampled edges). So the sum is an unbiased estimate. The node itself
+    has weight 1 / (d_i + 1), in addition to any self loop in the graph, as in A + I. PyG's ``GCNConv`` adds a self loop only where there is none.
 
     Returns:
         Weights (M,) of the edges and weights (num_dst,) of the destinations themselves.
@@ -55,7 +55,7 @@ def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:
 def symmetric_weights(block: Block, degrees: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Return edge weights (M,) and destination weights (num_dst,) for a symmetric normalisation.
 
-    An edge j -> i has weight scale_i scale_j times the number of edges that it stands for. A destination has weight scale_i ** 2.
+    An edge j -> i has weight scale_i scale_j times the number of edges that it represents (see ``gcn_weights``). A destination has weight scale_i ** 2.
 
     Args:
         block: the block.
@@ -83,7 +83,7 @@ def refuse_weights(block: Block, layer: str) -> None:
     """Raise InputError if a block has edge weights, which the layer would ignore.
 
     Raises:
-        InputError: the block's edges stand for different numbers of edges.
+        InputError: the block has edge weights.
     """
     if block.weights is not None:
         raise InputError(

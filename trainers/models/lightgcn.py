@@ -20,8 +20,8 @@ class LightGCN(nn.Module):
     """A module that returns the mean of its input and of the outputs of L layers; a layer is a sum over edges j -> i with weight 1 / sqrt(d_i d_j).
 
     He et al. 2020, "LightGCN: Simplifying and powering graph convolution network for recommendation". On full neighbourhoods it equals PyG's
-    ``LightGCN`` and its ``LGConv``. If only some of the d_i edges were sampled, each has the weight of the edges that it stands for. Between two
-    layers, rows have 2 C numbers: a layer's output, and the sum so far.
+    ``LightGCN`` and its ``LGConv``. If only some of the d_i edges were sampled, each is weighted by the number of edges that it represents. Between
+    two layers, rows have 2 C numbers: the output of the layer, and the sum of all outputs so far.
     """
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int, **options: Any) -> None:
@@ -29,8 +29,8 @@ class LightGCN(nn.Module):
 
         Args:
             in_channels: width of the embeddings, C.
-            hidden_channels: width of the embeddings, C.
-            out_channels: width of the embeddings, C.
+            hidden_channels: must equal ``in_channels``.
+            out_channels: must equal ``in_channels``.
             num_layers: number of layers, L, and of blocks of a mini-batch.
             options: options of a ``GNN``, which the command line passes; they must have their default values.
 
@@ -49,7 +49,7 @@ class LightGCN(nn.Module):
         self.num_layers = num_layers
 
     def forward(self, x: Tensor, blocks: Sequence[Block], degrees: Tensor) -> Tensor:
-        """Compute vectors (B, C) of the last block's destinations; the arguments are those of ``GNN.forward``."""
+        """Compute vectors (B, C) of the last block's destinations. Arguments are those of ``GNN.forward``."""
         for i, block in enumerate(blocks):
             x = self.layer(i, x, block, degrees[: block.num_src])
         return x

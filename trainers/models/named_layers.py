@@ -1,4 +1,4 @@
-"""PyG convolutions by class name, over a block; a test at construction verifies that a convolution works on blocks."""
+"""A layer that applies a PyG convolution, given by class name, to a block. A test at construction verifies that the convolution works on blocks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from hoptrain.trainers.models.edge_layers import edge_features, temporary_pyg_fi
 from hoptrain.trainers.models.layers import refuse_weights
 
 LIBRARY = "torch_geometric.nn."
-"""Prefix of the class names. Other names are not imported: those in a checkpoint could run any code."""
+"""Prefix of the class names. Names without it are rejected, since importing a name from a checkpoint could run any code."""
 MLP = "mlp"
-"""Value in a convolution's arguments that stands for a two-layer MLP of the output's width, with any input width."""
+"""Value in a convolution's arguments that stands for a two-layer MLP of the output width, which infers its input width."""
 
-# Edges j -> i of a graph of six nodes without loops. Sources of nodes 0 and 1 have in-edges of their own, which the block of 0 and 1 lacks.
+# Edges j -> i of a test graph of six nodes without self loops. In-neighbours of nodes 0 and 1 have in-edges, which the block of 0 and 1 lacks.
 _EDGES = ((2, 3, 0, 3, 5, 4, 1, 5, 0, 2), (0, 0, 1, 1, 1, 2, 3, 3, 4, 5))
 _BLOCK = 5
-"""Number of the edges into nodes 0 and 1, which come first."""
+"""Number of edges into nodes 0 and 1, which come first: the edges of the test block."""
 
 
 class NamedLayer(nn.Module):
     """A layer with a PyG convolution, ``conv``, from (num_src, C) to (num_dst, C').
 
-    A convolution that takes a pair of sources and destinations gets it. Any other gets the sources as a graph in which only the destinations have
-    in-edges; its other output rows are dropped.
+    A convolution that accepts a pair (source vectors, destination vectors) gets one. Any other gets the sources as a graph in which only destinations
+    have in-edges, and its output rows of other nodes are dropped.
     """
 
     def __init__(self, name: str, in_channels: int, out_channels: int, *, edge_channels: int, args: dict[str, Any]) -> None:
@@ -41,10 +41,10 @@ class NamedLayer(nn.Module):
             in_channels: input width, C.
             out_channels: output width, C'.
             edge_channels: number of features of an edge, D; 0 for none. It is passed to the convolution as ``edge_dim`` if it has such an argument.
-            args: arguments of the class by name, except for the channels. The value ``mlp`` stands for an MLP.
+            args: arguments of the class by name, except for the channels. The value ``mlp`` stands for a two-layer MLP.
 
         Raises:
-            InputError: the class is unknown, its arguments or its output width do not fit, or a node's output depends on more than the node and its
+            InputError: the class is unknown, its arguments or its output width are wrong, or a node's output depends on more than the node and its
                 in-edges.
         """
         super().__init__()
@@ -60,7 +60,7 @@ class NamedLayer(nn.Module):
         """Compute the outputs (num_dst, C') of one block.
 
         Raises:
-            InputError: the edges have another number of features, or the block has edge weights.
+            InputError: the number of edge features is not D, or the block has edge weights.
         """
         refuse_weights(block, f"arch {self.name}")
         features = edge_features(block, self.edge_channels, x.dtype)

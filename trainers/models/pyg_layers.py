@@ -1,6 +1,6 @@
-"""PyG's convolutions over a block. Each layer maps (num_src, C) to (num_dst, C').
+"""Layers that apply PyG's convolutions to a block. Each layer maps (num_src, C) to (num_dst, C').
 
-Initial weights are bit-identical to PyG's, and outputs equal PyG's. Only GAT uses PyG's own code, since importing it takes most of a second.
+Initial weights are bit-identical to PyG's, and outputs equal PyG's up to rounding. Only GAT imports PyG, since the import takes most of a second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SAGELayer(nn.Module):
         _draw_again(self.lin_l, self.lin_r)
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Compute the outputs (num_dst, C') of one block: with the mean over its edges, or with its estimate if edges have weights."""
+        """Compute the outputs (num_dst, C') of one block, from the mean over its edges, or from an estimate of the mean if edges have weights."""
         if block.weights is not None:
             out = self.combine(aggregate(block, x, mean_weights(block, degrees)), x[: block.num_dst])
         elif narrows_first(block, x.shape[1], self.lin_l.out_features):
@@ -43,9 +43,9 @@ class SAGELayer(nn.Module):
         return out
 
     def _narrow(self, x: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
-        """Return all sources multiplied by the mean's matrix, and the destinations multiplied by their own.
+        """Multiply all sources by the weights of the mean, and the destinations by their own weights; return both products.
 
-        Each destination is read once for both products: with few columns, products are bound by reading their rows.
+        Each destination is read once for both products, since products with few columns are bound by reading the rows.
         """
         to_mean, to_own = self.lin_l.weight, self.lin_r.weight
         both = F.linear(x[:num_dst], torch.cat([to_mean, to_own]))
@@ -102,7 +102,7 @@ class GATLayer(nn.Module):
     def attend(self, x: Tensor, block: Block) -> Tensor:
         """Compute the outputs with ``aggregate``, which stores no message per edge.
 
-        It sums the unnormalised attention weights, and the weighted vectors, and divides one by the other.
+        It sums the weighted vectors and the unnormalised attention weights over the edges, and divides the first sum by the second.
         """
         conv, num_dst = self.conv, block.num_dst
         hidden = conv.lin(x)
@@ -125,7 +125,7 @@ class GATLayer(nn.Module):
 class GCNLayer(nn.Module):
     """A graph convolution layer (Kipf & Welling 2017) with degrees of the whole graph.
 
-    PyG's ``GCNConv`` normalises by the degrees of the graph that it gets, which in a block are those of the sample. So this layer does not use it.
+    The layer does not use PyG's ``GCNConv``, which normalises by the degrees of the graph that it gets: for a block, those of the sample.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:

@@ -1,4 +1,4 @@
-"""Ranks of links, among given pairs or among all nodes, computed in parts of bounded size."""
+"""Ranks of links by their logits, among given negatives or among all nodes, computed in parts of bounded size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hoptrain.engine.arrays import Array
 Bounds: TypeAlias = tuple[int, int]
 """A range [begin, end) of node numbers."""
 MOST_NUMBERS = 1 << 24
-"""Approximate maximum of numbers in a part. A link and its competitors are never divided."""
+"""Approximate maximum of numbers in a part. The pairs that a link is ranked among are always in one part."""
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def scores_in_parts(decoder: Any, vectors: Tensor, pairs: Tensor) -> Tensor:
 def ranks_among(scores: Tensor, others: Tensor) -> Tensor:
     """Return the ranks (N,), from 1, of ``scores`` (N,) among ``others`` (N, K): with ties, the mean of the best and the worst rank.
 
-    NaN in ``scores`` ranks last, and NaN in ``others`` ranks above; the negated comparisons achieve this.
+    NaN in ``scores`` ranks last, and NaN in ``others`` ranks above the score: comparisons are negated for this.
     """
     own = scores[:, None]
     return 1 + ((~(others <= own)).sum(1) + (~(others < own)).sum(1)) / 2
@@ -38,15 +38,15 @@ def ranks_among(scores: Tensor, others: Tensor) -> Tensor:
 def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph, ends: tuple[Bounds, Bounds] | None = None) -> Tensor:
     """Return the ranks of links among all nodes: of each destination for its source, and of each source for its destination.
 
-    Ranks are filtered (Bordes et al. 2013, "Translating embeddings for modeling multi-relational data"): other nodes with a known link to the given
-    one do not count.
+    Ranks are filtered (Bordes et al. 2013, "Translating embeddings for modeling multi-relational data"): other nodes that have a known link with the
+    source (or the destination) do not count.
 
     Args:
         decoder: computes logits of pairs of vectors; its ``against`` computes those of vectors with all others.
         vectors: vectors (V, C) of all nodes.
         links: links (2, N) int64, sources above destinations.
         known: graph of all known links, including ``links``, in both directions.
-        ends: number ranges [begin, end) of possible sources and destinations, outside which ``known`` has no links; by default all nodes.
+        ends: ranges [begin, end) of the possible sources and of the possible destinations; ``known`` has no links outside them. By default all nodes.
 
     Returns:
         Ranks (2 N,), those of the destinations first.
@@ -61,7 +61,7 @@ def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph, 
 
 
 def _against_all(decoder: Any, vectors: Tensor, given: Tensor, is_source: bool, others: Bounds) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of ``given`` (N,), and the logits (n, V) of these nodes with each of the V nodes ``others``."""
+    """Yield slices of ``given`` (N,), with the logits (n, V) of the nodes of the slice paired with each of the V nodes in ``others``."""
     against = vectors[others[0] : others[1]]
     most = max(1, MOST_NUMBERS // (len(against) * decoder.numbers_a_pair(vectors.shape[1])))
     for begin in range(0, len(given), most):
@@ -86,7 +86,8 @@ def best_of_sources(
         number: number of destinations per source, K, at most D.
 
     Yields:
-        Columns (B, K) in [0, D), the best first; and links (2, n), each once: the source's number in this part above the destination, less begin.
+        For B sources, their best destinations (B, K) in [0, D), the best first; and their links (2, n), each once: row 0 has the number of the source
+        in this part, in [0, B), and row 1 the destination minus begin.
     """
     begin = bounds[0]
     sources, rows = torch.unique(links[0], return_inverse=True)
@@ -100,7 +101,7 @@ def best_of_sources(
 
 
 def _linked_with(known: Graph, nodes: Tensor, bounds: Bounds) -> tuple[Array, Array]:
-    """Return the links in ``known`` from ``bounds`` to ``nodes``, as positions in ``nodes`` and node numbers less begin."""
+    """Return the links in ``known`` from nodes in ``bounds`` to ``nodes``, as positions in ``nodes`` and source nodes minus begin."""
     own = nodes.cpu().numpy()
     rows, places = _spans(known.indptr[own].astype(np.int64), np.diff(known.indptr)[own].astype(np.int64))
     columns = known.indices[places].astype(np.int64)
@@ -109,13 +110,13 @@ def _linked_with(known: Graph, nodes: Tensor, bounds: Bounds) -> tuple[Array, Ar
 
 
 def _spans(begins: Array, sizes: Array) -> tuple[Array, Array]:
-    """Return the run numbers of N runs, repeated by ``sizes`` (N,), and the consecutive positions of each run from its begin."""
+    """Expand N ranges of consecutive positions: return the range number and the position of each element."""
     rows = np.repeat(np.arange(len(sizes)), sizes)
     return rows, np.arange(len(rows)) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
 
 
 def ranks_but(scores: Tensor, answers: Tensor, rows: Array, columns: Array) -> Tensor:
-    """Return the ranks (n,) of ``answers`` (n,) by ``scores`` (n, V), without the entries at ``rows`` and ``columns`` (M,), which it overwrites."""
+    """Return the ranks (n,) of ``answers`` (n,) by ``scores`` (n, V), ignoring the entries at ``rows`` and ``columns`` (M,), which it overwrites."""
     own = scores.gather(1, answers[:, None])[:, 0]
     scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(columns).to(scores.device)] = -torch.inf
     return ranks_among(own, scores)
@@ -136,7 +137,7 @@ class KnownTails(NamedTuple):
 
     @classmethod
     def of(cls, triples: Array, num_relations: int) -> KnownTails:
-        """Build it from ``triples`` (M, 3): heads, relations and tails."""
+        """Build the index from ``triples`` (M, 3): heads, relations and tails."""
         keys = triples[:, 0] * num_relations + triples[:, 1]
         order = np.argsort(keys, kind="stable")
         return cls(num_relations, keys[order], triples[order, 2])

@@ -15,7 +15,7 @@ from hoptrain.samplers import MiniBatch
 
 
 class EventTensors(NamedTuple):
-    """The events of a memory, on its device.
+    """All events of a data set, as tensors on the device of the memory.
 
     Attributes:
         src: sources (E,) int64.
@@ -36,8 +36,8 @@ class EventMemory(TGNMemory):
     PyG stores the messages of each node's last batch in lists, of which ``LastAggregator`` uses the latest. Here, two tensors store the number of
     each node's latest event, as a source and as a destination. Three things differ from PyG:
 
-    * Of events at the same time, the last one counts, where PyG takes any.
-    * A node without a message never gets another node's message. ``LastAggregator`` may do this if there are more messages than nodes.
+    * If a node has several events at the same time, the last one counts; PyG takes any of them.
+    * A node without a message never gets another node's message, as may happen with ``LastAggregator`` if there are more messages than nodes.
     * ``eval()`` does not update the memory; ``settled`` does.
 
     Attributes:
@@ -59,7 +59,7 @@ class EventMemory(TGNMemory):
         self.register_buffer("num_taken", self.last_update.new_zeros(()))
 
     def train(self, mode: bool = True) -> EventMemory:
-        """Set the mode only; PyG's method also changes the memory."""
+        """Set training mode. PyG's method also changes the memory; this one does not."""
         return nn.Module.train(self, mode)
 
     def settled(self) -> EventMemory:
@@ -91,7 +91,7 @@ class EventMemory(TGNMemory):
             self.register_buffer(name, self.last_update.new_full((self.num_nodes,), -1))
 
     def _update_msg_store(self, src: Tensor, dst: Tensor, t: Tensor, raw_msg: Tensor, msg_store: Tensor) -> None:
-        """Store the latest event of each node; ``raw_msg`` are event numbers (N,)."""
+        """Store the number of each node's latest event; ``raw_msg`` are event numbers (N,)."""
         msg_store.scatter_reduce_(0, src, raw_msg, "amax")
 
     def _compute_msg(self, n_id: Tensor, msg_store: Tensor, msg_module: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:

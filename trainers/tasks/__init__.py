@@ -26,7 +26,7 @@ class Task(NamedTuple):
         module: name of the module that defines the model class.
         model: name of the model class.
         from_data: maps properties of the data module to the model arguments that they fill.
-        metric: name of the default metric. A stage logs it after its own name, as ``val_acc``; the best checkpoint has the best ``val_SCORE``.
+        metric: name of the default metric, such as ``acc``. It is logged as ``val_acc`` and so on; the best checkpoint has the best ``val_acc``.
     """
 
     module: str
@@ -85,7 +85,7 @@ TASKS: dict[TaskName, Task] = {
 
 
 def task_of(arguments: Sequence[str]) -> Task:
-    """Return the task that command-line arguments name, directly or in a configuration; the last one counts. The task decides which options exist.
+    """Return the task that command-line arguments or configuration files name (the last one counts). The task decides which options exist.
 
     Raises:
         InputError: the task is unknown, or a configuration cannot be read.

@@ -1,4 +1,4 @@
-"""Adaptive sampling (AS-GCN, Huang et al. 2018): a classifier that learns with which probability its sampler draws each node."""
+"""Adaptive sampling (AS-GCN, Huang et al. 2018): a classifier that learns the probabilities with which its sampler draws nodes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ROWS = 1 << 16
 class AdaptiveNodeClassifier(NodeClassifier):
     """A ``NodeClassifier`` that learns the scores of its ``ASGCNSampler``: g(u) = max(0, x_u . w + b), with w = 0 and b = 1 at the start.
 
-    It adds to the loss ``variance_weight`` times the variance of the last layer's sampled means (``sampling_variance``), per seed. Only w and b get
-    gradients of this term. An epoch is sampled by the scores at its beginning: sampler processes restart for each epoch, which takes seconds. It also
-    logs ``sampling_variance``.
+    The loss has an additional term: ``variance_weight`` times the variance of the last layer's sampled means (``sampling_variance``, also logged) per
+    seed. Only w and b get gradients from this term. Each epoch is sampled with the scores that its first step had; to get them, sampler processes
+    restart for each epoch, which takes seconds.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -74,7 +74,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
             self._hidden = arguments[0].detach()
 
     def on_train_start(self) -> None:
-        """Set the sampler's scores, for a run that resumes in the middle of an epoch."""
+        """Set the sampler's scores to those of the epoch's start, for a run that resumes in the middle of an epoch."""
         self._set_scores()
 
     def on_train_epoch_start(self) -> None:
@@ -119,7 +119,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
 
     @torch.no_grad()
     def _scores_of_all(self) -> Array:
-        """Return the scores (V,) float32 of all nodes. They are computed on the CPU on every device, so that all ranks get bit-identical values."""
+        """Return the scores (V,) float32 of all nodes. They are always computed on the CPU, so that all ranks get bit-identical values."""
         data = self._datamodule.data
         parameters, device = self.sampled_by.cpu(), torch.device("cpu")
         scores = np.empty(data.graph.num_nodes, np.float32)
@@ -131,11 +131,11 @@ class AdaptiveNodeClassifier(NodeClassifier):
 
 
 def sampling_variance(block: Block, hidden: Tensor, degrees: Tensor, draws: Tensor, probabilities: Tensor, log_scores: Tensor) -> Tensor:
-    """Return the variance of a block's sampled means of ``hidden``, summed over destinations and channels: an unbiased estimate.
+    """Return an unbiased estimate of the variance of a block's sampled means of ``hidden``, summed over destinations and channels.
 
-    With X the vector of all destinations' estimates from a single draw, p(u|v) h(u) / q(u), the block's t draws give the variance of their mean. Its
-    gradient with respect to the scores is unbiased too. Only q depends on the scores: the derivative of E |X|**2 is that of the sum over u of (p
-    h)**2 / q, minus the covariance of |X|**2 and log g under q, of which the draws are samples.
+    A single draw of source u gives the estimate X = p(u|v) h(u) / q(u) for each destination v; the block's means average t such draws. The gradient with
+    respect to the scores is unbiased too. Only q depends on the scores: the derivative of E |X|**2 is that of the sum over u of (p h)**2 / q, which is
+    minus the covariance of |X|**2 and the derivative of log g under q. The draws are samples from q.
 
     Args:
         block: block of an ``ASGCNSampler``, as torch tensors.
@@ -157,7 +157,7 @@ def sampling_variance(block: Block, hidden: Tensor, degrees: Tensor, draws: Tens
     pairs, copies = torch.unique(destination * block.num_src + source, return_counts=True)
     transitions = copies / degrees[pairs // block.num_src]
     squares = hidden.new_zeros(block.num_src).index_add_(0, pairs % block.num_src, transitions.to(hidden.dtype) ** 2)
-    each = squares * hidden.square().sum(1) / torch.where(draws > 0, probabilities, 1) ** 2  # |X|**2 of a draw
+    each = squares * hidden.square().sum(1) / torch.where(draws > 0, probabilities, 1) ** 2  # |X|**2 of each draw
     shares = draws / count
     weights = (block.weights / degrees[destination]).to(hidden.dtype)
     means = hidden.new_zeros(block.num_dst, hidden.shape[1]).index_add_(0, destination, weights[:, None] * hidden[source])

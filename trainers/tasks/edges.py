@@ -1,4 +1,4 @@
-"""Edge classification and regression from the vectors of an edge's ends: training on sampled batches, evaluation from full neighbourhoods."""
+"""Edge classification and regression: training on sampled batches of edges, evaluation from full neighbourhoods."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EdgeBatch(NamedTuple):
 class EdgeDataModule(NodeDataModule):
     """A data module for edge-level tasks: it splits a data set's labelled edges and trains on batches of them.
 
-    Messages pass along all edges. In training, the ``LinkSampler`` may exclude the batch's own edges.
+    Messages pass along all edges, also those without labels or of other splits. In training, the ``LinkSampler`` may exclude the batch's own edges.
 
     Attributes:
         edges: ids of the labelled edges, by split.
@@ -71,15 +71,15 @@ class EdgeDataModule(NodeDataModule):
 
         Args:
             dataset: name of a data set ('hoptrain data list' shows them), a folder, or in Python a ``Dataset`` with ``edge_y``. Its ``edge_splits``
-                are used if it has some.
+                are used if it has any.
             sampler: a ``LinkSampler`` without edges and with ``num_negatives`` 0.
-            val_ratio: share of the links with labels for validation if the data set has no splits; by default 0.05.
-            test_ratio: share of the links with labels for the test if the data set has no splits; by default 0.1.
+            val_ratio: fraction of the labelled edges for validation, if the data set has no splits; by default 0.05.
+            test_ratio: fraction of the labelled edges for the test, if the data set has no splits; by default 0.1.
             split_seed: seed of the random split.
             options: further options of ``NodeDataModule``; ``batch_size`` counts edges.
 
         Raises:
-            InputError: the sampler does not fit, edges have no labels, or shares are given for a data set with splits; see also ``share_out_edges``.
+            InputError: the sampler is not suitable, edges have no labels, or ratios are given for a data set with splits; see also ``share_out_edges``.
         """
         self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # ``prepare`` reads them
         super().__init__(dataset, sampler, **options)
@@ -181,7 +181,7 @@ class EdgePredictor(LabelMixin, GraphTask):
         class_weight: Literal["balanced"] | None = None,
         **options: Any,
     ) -> None:
-        """Build the model. The first five arguments come from the data on the command line.
+        """Build the model. On the command line, the first five arguments come from the data.
 
         Args:
             in_channels: number of features of a node.
@@ -189,11 +189,11 @@ class EdgePredictor(LabelMixin, GraphTask):
             num_layers: number of layers, which equals the sampler's hops.
             multilabel: True if an edge may have several labels.
             edge_channels: number of features of an edge.
-            hidden_channels: width of the hidden layers (over all attention heads together).
+            hidden_channels: width of the hidden layers (the sum over all attention heads).
             out_channels: width of the nodes' output vectors.
-            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
-                r2. Or a metric of torchmetrics, or a collection.
-            class_weight: balanced weights each class of the training split inversely to its frequency.
+            metric: metric to log. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
+                r2. Or a metric or MetricCollection of torchmetrics.
+            class_weight: balanced weights the loss of each class inversely to its frequency in the training split. By default all classes count equally.
             options: further options of ``GraphTask``, such as arch, lr, loss and optimizer.
 
         Raises:
@@ -204,7 +204,7 @@ class EdgePredictor(LabelMixin, GraphTask):
         self.decoder: PairMLP = PairMLP(out_channels, num_classes, edge_channels)
 
     def setup(self, stage: str) -> None:
-        """Compare the model and its labels with the data."""
+        """Check that the model and its labels match the data."""
         super().setup(stage)
         data: EdgeDataModule = self._datamodule
         self.match_labels(data.data.name, data.edge_y, data.num_classes, data.edges["train"])
@@ -229,7 +229,7 @@ class EdgePredictor(LabelMixin, GraphTask):
             self.compute_loss(stage, outputs, self._labels_of(ids))
 
     def _decoded(self, vectors: Tensor, pairs: Tensor, ids: Array) -> Tensor:
-        """Return outputs (N, C) for ``pairs`` (2, N) of rows of ``vectors`` and the edges ``ids`` (N,)."""
+        """Return outputs (N, C) for the edges ``ids`` (N,), whose ends are the rows ``pairs`` (2, N) of ``vectors``."""
         attr = self._datamodule.data.edge_attr
         features = [] if attr is None else [as_tensor(np.take(attr, ids, axis=0)).to(self.device).float()]
         outputs: Tensor = self.decoder(*vectors[pairs], *features)

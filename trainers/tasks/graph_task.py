@@ -40,10 +40,10 @@ class ExactTask(ScoredModule):
 
     @abstractmethod
     def infer(self, nodes: Array) -> Tensor:
-        """Compute outputs (N, C) for ``nodes`` (N,) from full neighbourhoods. Every rank must call it, with its own nodes."""
+        """Compute outputs (N, C) for ``nodes`` (N,) from full neighbourhoods. Every rank must call this, with the nodes that it evaluates."""
 
     def outputs_of(self, batch: NodeBatch | SampledBatch) -> Tensor:
-        """Compute outputs (N, C) in evaluation: from the full neighbourhoods of node ids, or from a mini-batch of an ``eval_sampler``."""
+        """Compute outputs (N, C) in evaluation: for a batch of node ids from their full neighbourhoods, or for a mini-batch of an ``eval_sampler``."""
         if isinstance(batch, NodeBatch):
             return self.infer(batch.node_ids.cpu().numpy())
         outputs: Tensor = self(batch)
@@ -91,17 +91,17 @@ class GraphTask(ExactTask):
             in_channels: number of features of a node.
             num_outputs: width of the model's output.
             num_layers: number of layers, which equals the sampler's hops.
-            model: a custom ``nn.Module`` to train instead of a ``GNN``. Then the three sizes may be 0, and come from the data.
-            forward_inputs: inputs of the custom module's ``forward`` in addition to the features; by default from the names of its parameters.
+            model: a custom ``nn.Module`` to train instead of a ``GNN``. The three sizes above may then be 0, which takes them from the data.
+            forward_inputs: inputs of the custom module's ``forward`` in addition to the features; by default derived from the names of its parameters.
             arch: layer type of the GNN: sage, gat, gcn, gin or lightgcn; gine, gatv2, transformer or nnconv, which read edge features; or
                 torch_geometric.nn.CLASS.
-            hidden_channels: width of the hidden layers (over all attention heads together).
+            hidden_channels: width of the hidden layers (the sum over all attention heads).
             normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
             loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
             optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
-            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
+            lr_scheduler: learning rate schedule, stepped after each epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
             gnn: further options of ``GNN``.
 
         Raises:
@@ -128,7 +128,7 @@ class GraphTask(ExactTask):
         self.feedback: nn.ModuleDict = nn.ModuleDict()
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, load the nodes' in-degrees, and set up what the sampler needs.
+        """Check that the model matches the data, load the nodes' in-degrees, and set up what the sampler needs.
 
         Raises:
             InputError: the model was built for other data, or the trainer clips sparse gradients.
@@ -176,7 +176,8 @@ class GraphTask(ExactTask):
         """Compute the outputs (B, C) for the seeds of a batch."""
         x, degrees = self.inputs(batch), self.degrees[batch.node_ids.long()]
         apply: Apply = partial(apply_model, self.model, self.forward_inputs)
-        for feedback in reversed(self._feedback() if self.training else []):  # the inner sampler's may replace the model, so it wraps first
+        # The feedback of the inner sampler wraps first, since it may replace the model.
+        for feedback in reversed(self._feedback() if self.training else []):
             apply = feedback.wrap(apply)
         return apply(x, batch, degrees)
 
@@ -185,7 +186,7 @@ class GraphTask(ExactTask):
         return to_input(batch.x, self.normalize_features)
 
     def all_inputs(self) -> Tensor | None:
-        """Return the model's input rows (V, F) for all nodes if these are not the features; else None."""
+        """Return the model's input rows (V, F) for all nodes, or None if these are the features."""
         return None
 
     def infer(self, nodes: Array) -> Tensor:
@@ -196,7 +197,7 @@ class GraphTask(ExactTask):
 
     @property
     def _eval_hops(self) -> int:
-        """Hops of neighbours that evaluation gives a model without layers: those of the sampler, and for ``edge_index`` also of the model's layers."""
+        """Number of hops in batches of full neighbourhoods, for models without ``layer``: the sampler's, and for ``edge_index`` at least ``num_layers``."""
         hops: int = self._datamodule.num_hops
         layers = getattr(self.model, "num_layers", None) if self.forward_inputs == "edge_index" else None
         return max(hops, layers) if isinstance(layers, int) else hops
@@ -209,19 +210,19 @@ class GraphTask(ExactTask):
         return f"on batches of all neighbours over {hops} hops, since it has no method layer{limit}"
 
     def on_train_epoch_start(self) -> None:
-        """Reset the epoch's metrics, and update what the sampler draws by."""
+        """Reset the epoch's metrics, and update the sampler from the feedback of the previous epoch."""
         super().on_train_epoch_start()
         for feedback in self._feedback():
             feedback.begin_epoch(self.trainer)
 
     def commit(self) -> None:
-        """Count the finished batch in the metrics, and store what the sampler needs of it."""
+        """Count the finished batch in the metrics, and store the feedback that the sampler needs."""
         super().commit()
         for feedback in self._feedback():
             feedback.commit()
 
     def rank_state(self) -> dict[str, Tensor]:
-        """Return this rank's metric state of the epoch so far, and what it stores for the sampler."""
+        """Return this rank's metric state of the epoch so far, and the feedback that it stores for the sampler."""
         return super().rank_state() | self._tables()
 
     def load_rank_state(self, state: dict[str, Tensor]) -> None:
@@ -262,7 +263,7 @@ class HeteroTask(ExactTask):
             weight_decay: Adam's L2 penalty; it does not apply to node embeddings.
             loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
             optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
-            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
+            lr_scheduler: learning rate schedule, stepped after each epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
             gnn: further options of ``HeteroGNN``.
 
         Raises:
@@ -304,7 +305,7 @@ class HeteroTask(ExactTask):
         return model
 
     def compare(self, names: Sequence[str]) -> None:
-        """Compare the model's arguments ``names``, which come from the data, with those of the data module.
+        """Check that the model's arguments ``names``, which come from the data, equal the values of the data module.
 
         Raises:
             InputError: the model was built for other data.
@@ -325,7 +326,7 @@ class HeteroTask(ExactTask):
         super().setup(stage)
         data = self._datamodule.data
         for kind, standardize in self.model.standardize.items() if stage == "fit" and isinstance(self.model, HeteroGNN) else ():
-            if kind in data.x and data.x[kind].shape[1] == len(standardize.mean):  # the subclass raises for other data
+            if kind in data.x and data.x[kind].shape[1] == len(standardize.mean):  # for other sizes the subclass raises
                 train = data.splits.get("train") if kind == data.seed_type else None
                 standardize.fit(data.x[kind], np.arange(data.graph.num_nodes[kind]) if train is None else train)
 
@@ -340,7 +341,7 @@ class HeteroTask(ExactTask):
 
 
 def no_sizes(name: str, sizes: str) -> str:
-    """Return the message for a task without a model and without its sizes."""
+    """Return the message of the error that neither a model nor its sizes were given."""
     return f"{name} has neither a model nor its sizes: give {sizes}, or build it by {name}.from_data(data_module)"
 
 

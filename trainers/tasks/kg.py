@@ -1,4 +1,4 @@
-"""Knowledge graph completion: predict the head or the tail of a triple, among all entities."""
+"""Knowledge graph completion: data module and task that predict the head or the tail of a triple among all entities."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class TripleDataModule(SampledDataModule):
 
         Args:
             triples: name of a .npz file or of a folder with train.txt, valid.txt and test.txt, or in Python ``Triples``.
-            sampler: a NeighborSampler, whose hops are the layers of R-GCN; left out for a model without messages.
+            sampler: a NeighborSampler with one hop per R-GCN layer; leave it out to train embeddings without message passing.
             root: folder with the file; by default $HOPTRAIN_DATA.
-            num_negatives: number of entities drawn for each batch as negatives of its triples; by default all entities.
-            allow_unseen: accept entities and relations that only validation and test have, and evaluate them all the same.
+            num_negatives: number of entities drawn for each batch, as negatives of all of its triples; by default all entities are negatives.
+            allow_unseen: accept entities and relations that occur only in validation or test, and evaluate their triples too.
             feed: further options of ``SampledDataModule``, such as num_workers; ``batch_size`` counts triples.
 
         Raises:
-            InputError: the triples cannot be opened, the sampler does not fit, or validation and test have entities or relations that training lacks.
+            InputError: the triples cannot be opened, the sampler is not suitable, or entities or relations occur only in validation or test.
         """
         data = open_data(triples, load_triples, root=root)
         self.triples: Triples = data
@@ -127,16 +127,16 @@ class TriplePredictor(ScoredModule):
     """A LightningModule that predicts triples with entity vectors (embeddings, or outputs of R-GCN) and a decoder with relation embeddings.
 
     Each triple gives two queries: for its tail, and for its head as the tail of the inverse relation. The loss of a query is the cross-entropy of its
-    answer among all entities. If only K of V entities are drawn for a batch, each stands for V / K of them, which estimates the sum over entities
-    without bias. Other true answers are not removed from the loss.
+    answer among all entities. If only K of V entities are drawn for a batch, each is weighted by V / K, so that the sum over entities in the softmax is
+    an unbiased estimate. Entities that are also true answers stay in the sum.
 
-    A user's own loss gets logits of entities (N, V) and the answers (N,), their numbers. If only K are drawn, it gets logits (N, 1 + K) in training,
-    that of the answer first, and zeros; a drawn entity that is the answer has the logit -inf. A user's own metric gets the logits (N, V) of validation
-    or test, -inf for other known answers, and the answers (N,).
+    A custom loss gets logits (N, V) of all entities and the numbers (N,) of the answers. If only K entities are drawn, a custom loss gets in training
+    logits (N, 1 + K), with the answer's in column 0, and zeros (N,) as targets; the logit of a drawn entity that is the answer is -inf. A custom metric
+    gets logits (N, V) of validation or test, with -inf for other known answers, and the numbers (N,) of the answers.
 
-    It logs ``train_loss``, and for validation and test the loss, ``mrr`` (the mean of 1 / rank), ``hits@1``, ``hits@3`` and ``hits@10``. Ranks are
-    filtered: among all entities except for those that any split knows to be true too (Bordes et al. 2013, "Translating embeddings for modeling
-    multi-relational data"). With ties, the rank is the mean of the best and the worst one.
+    The task logs ``train_loss``, and for validation and test the loss, ``mrr`` (the mean of 1 / rank), ``hits@1``, ``hits@3`` and ``hits@10``. Ranks
+    are filtered: an answer is ranked among all entities except for other answers that are true in any split (Bordes et al. 2013, "Translating
+    embeddings for modeling multi-relational data"). With ties, the rank is the mean of the best and the worst one.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -172,7 +172,7 @@ class TriplePredictor(ScoredModule):
         optimizer: OptimizerCallable | None = None,
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        """Build the model. The first three arguments come from the data on the command line.
+        """Build the model. On the command line, the first three arguments come from the data.
 
         Args:
             num_nodes: number of entities.
@@ -180,14 +180,14 @@ class TriplePredictor(ScoredModule):
             num_layers: number of R-GCN layers, which equals the sampler's hops; 0 uses embeddings alone.
             decoder: how a triple's logit is computed: distmult, complex, transe or rotate.
             hidden_channels: width of all vectors.
-            num_blocks: number of blocks on the diagonal of a relation's matrix in R-GCN.
-            dropout: share of each layer's input, and of the decoder's input, to drop.
+            num_blocks: number of diagonal blocks of a relation's matrix in R-GCN.
+            dropout: dropout probability of the input of each layer and of the decoder.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty; it does not apply to entity embeddings.
-            metric: metric that selects the best checkpoint: mrr or hits@K; or a metric of torchmetrics, or a collection.
+            metric: metric that selects the best checkpoint: mrr or hits@K; or a metric or MetricCollection of torchmetrics.
             loss: your own loss instead of the cross-entropy: a loss of torch for classes, or a function of logits and answers.
             optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
-            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
+            lr_scheduler: learning rate schedule, stepped after each epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
 
         Raises:
             InputError: a number is out of range, or the decoder is unknown.
@@ -204,11 +204,11 @@ class TriplePredictor(ScoredModule):
         self.encoder: EntityEncoder = EntityEncoder(num_nodes, 2 * num_relations, hidden_channels, num_layers, num_blocks, dropout)
         self.relations: nn.Embedding = nn.Embedding(2 * num_relations, self.triple_score.width(hidden_channels))
         self.triple_score.begin(self.relations.weight)
-        # (2 T,) int64, the relation of each edge. It is not a buffer: callbacks copy a model's buffers before the data are known.
+        # Relation of each edge, (2 T,) int64. It is not a buffer: callbacks copy a model's buffers before the data are known.
         self.edge_relations = torch.empty(0, dtype=torch.int64)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, and load the edges' relations.
+        """Check that the model matches the data, and load the edges' relations.
 
         Raises:
             InputError: the model was built for other data, or the trainer clips sparse gradients.
@@ -248,13 +248,13 @@ class TriplePredictor(ScoredModule):
         return losses.mean()
 
     def cross_entropies(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> Tensor:
-        """Return the cross-entropies (N,) of ``answers`` (N,) among themselves and ``negatives`` (K,), which stand for V / K entities each."""
+        """Return the cross-entropies (N,) of ``answers`` (N,), each among itself and the entities ``negatives`` (K,), which are weighted by V / K."""
         others = self.triple_score.match(queries, vectors[negatives]).masked_fill(negatives == answers[:, None], -torch.inf)
         own = self.triple_score.match_own(queries, vectors[answers])
         return F.softplus(others.logsumexp(1) + log(self.hparams["num_nodes"] / len(negatives)) - own)
 
     def _logits(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits and targets for the user's own loss; see the class."""
+        """Return logits and targets for a custom loss, as the class docstring describes them."""
         others = self.triple_score.match(queries, vectors[negatives])
         if self._datamodule.sampler.num_negatives is None:  # all entities in order
             return others, torch.argsort(negatives)[answers]

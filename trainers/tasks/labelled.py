@@ -34,7 +34,7 @@ class LabelMixin(ScoredModule):
         Args:
             num_classes: number of classes, labels or targets; 0 takes it from the data.
             multilabel: whether an example may have several labels.
-            metric: the metric. A name of a regression metric makes the model learn targets; with a user's own metric the data decide.
+            metric: the metric. A name of a regression metric makes the model learn targets; with a custom metric, the labels of the data set decide.
             class_weight: "balanced" weights classes inversely to their frequency; None weights all examples alike.
 
         Raises:
@@ -102,7 +102,7 @@ class LabelMixin(ScoredModule):
 
 
 def _hint(y: Array, labels: Labels, example: str) -> str:
-    """Return how labels are learnt that may be meant otherwise; empty for others."""
+    """Return a hint if the labels look like one-hot classes, or if at most half of the classes occur; else an empty string."""
     if labels.kind == "labels" and labels.number > 1 and (y.sum(1) == 1).all() and y.min() >= 0:
         return (
             f"each {example} has exactly one of {labels.number} labels, and each label is learnt by itself; to learn one class a {example}, give the "

@@ -1,4 +1,4 @@
-"""Base class of tasks that predict links: decoders, the loss of links and their negatives, and metrics of held-out links."""
+"""Base class of link prediction tasks: decoders, the loss of links and negatives, and metrics of held-out links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hoptrain.trainers.tasks.scored import STAGES, metric_of
 
 LossName = Literal["bce", "bpr"]
 Loss: TypeAlias = LossName | AnyLoss
-"""A loss of links by name, or the user's own: a function of logits (P,) and labels (P,), 1 for links and 0 for negatives."""
+"""The name of a link loss, or a custom loss: a function of logits (P,) and labels (P,), which are 1 for links and 0 for negatives."""
 
 
 class LinkBatch(NamedTuple):
@@ -31,7 +31,7 @@ class LinkBatch(NamedTuple):
 
     Attributes:
         links: global node ids (2, N) int64, sources above destinations.
-        others: negatives (2, M) shared by all links or (2, N, K) of each link; None for all nodes.
+        others: negatives: (2, M) for all links together, or (2, N, K) with K for each link. None ranks links among all nodes.
     """
 
     links: Tensor
@@ -57,12 +57,16 @@ class RelationPairs(NamedTuple):
 class LinkTaskMixin(ExactTask):
     """A mixin for tasks that predict links. A subclass computes node vectors; its data module is a ``HeldOutLinks``.
 
-    The training loss is the binary cross-entropy, averaged over pairs. With ``bpr`` it is the mean over negatives of -log sigmoid(logit of the link -
-    logit of its negative). A user's own loss gets the logits and the labels (P + P k,) of a batch, P links and then the k negatives of each. In
-    evaluation the loss is the user's own, else the binary cross-entropy, with links and negatives weighted equally; if links are ranked among all
-    nodes, it is averaged over links alone.
+    The training loss is one of:
 
-    A user's own metric gets logits and labels (1 or 0) of all held-out links and negatives. Metrics of ``torch_geometric.metrics`` get the best
+    * ``bce``: binary cross-entropy, averaged over links and negatives.
+    * ``bpr``: -log sigmoid(logit of the link - logit of its negative), averaged over negatives.
+    * a custom loss: it gets logits and labels (P + P k,) of a batch, those of P links first, then those of the k negatives of each link.
+
+    The loss in evaluation is the custom loss, or else the binary cross-entropy, with equal total weights of links and negatives. If links are ranked
+    among all nodes, it is averaged over links alone.
+
+    A custom metric gets logits and labels (1 or 0) of all held-out links and negatives. Metrics of ``torch_geometric.metrics`` get the best
     destinations of each source, as ``recall@K`` does.
 
     Attributes:
@@ -115,7 +119,7 @@ class LinkTaskMixin(ExactTask):
         return list(map(RelationPairs, data.relation_names, self.decoders, data.ends, whiches))
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, and make the metrics: metrics of ranks if each link has its own negatives.
+        """Check that the model matches the data, and make the metrics: metrics of ranks if each link has its own negatives.
 
         Raises:
             InputError: the metric needs other negatives, or a link has fewer negatives than the loss needs.
@@ -166,7 +170,7 @@ class LinkTaskMixin(ExactTask):
             num_links = int(labels.sum())
             links, others = scores[:num_links, None], scores[num_links:]
             total = -F.logsigmoid(links - others.view(num_links, len(others) // num_links)).sum()
-            scores, labels = others, labels[num_links:]  # the mean is over the comparisons
+            scores, labels = others, labels[num_links:]  # the mean is over comparisons of a link and a negative
             if not len(labels):  # with negatives "in_batch", a batch of one link has no negatives
                 return total
         elif self.loss is not None:
@@ -177,7 +181,7 @@ class LinkTaskMixin(ExactTask):
         return total / len(labels)
 
     def _pair_losses(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return the losses (N,) of pairs in evaluation, and in training with the user's own loss."""
+        """Return the losses (N,) of pairs: by the custom loss, or else the binary cross-entropy."""
         if self.loss is not None:
             return row_losses(self.loss, scores, labels)
         return F.binary_cross_entropy_with_logits(scores, labels, reduction="none")

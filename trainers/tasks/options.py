@@ -1,4 +1,4 @@
-"""Checks of options before a run begins, for values that Lightning accepts unchecked or answers with a stack trace."""
+"""Checks of options before a run begins, for values that Lightning does not check or for which it fails with a stack trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hoptrain.engine.machine import usable_cores
 
 MOST_RANKS_A_CORE = 8
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
-"""Allowed values of ``trainer.precision``. The others would convert the contents of a batch, including its node ids."""
+"""Allowed values of ``trainer.precision``. Other values would convert all tensors of a batch, including its node ids."""
 _LEAST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "check_val_every_n_epoch": 1, "num_nodes": 1, "log_every_n_steps": 0}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
@@ -35,7 +35,7 @@ def check_training(**options: Any) -> None:
     """Raise InputError if an option that models share is out of range: ``lr`` and ``weight_decay`` must be 0 or more, dropout in [0, 1).
 
     Raises:
-        InputError: one of them is out of range. Other options are not checked.
+        InputError: one of these options is out of range. Other options are not checked.
     """
     for name, value in options.items():
         is_share = name.endswith("dropout")

@@ -43,10 +43,10 @@ STAGES = ("fit", "val", "test")
 _FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "metric", "default_metric", "hard_negatives", "class_weight", "loss"}
 """Arguments in which a checkpoint may differ from the model: they do not change the shape of any weight."""
 _OBJECTS = ("metric", "loss", "optimizer", "lr_scheduler")
-"""Arguments that may be objects, of which a checkpoint holds the name at most."""
+"""Arguments that may be objects. A checkpoint contains only their names."""
 OptimizerCallable: TypeAlias = Callable[[Iterable[Any]], Optimizer]
 LRSchedulerCallable: TypeAlias = Callable[[Optimizer], LRScheduler]
-"""Types of Lightning's command line, which makes such a function of a class path and its arguments. Importing them from there takes longer."""
+"""Types that Lightning's command line recognises: it builds such a function from a class path and arguments. Defined here, since importing them is slow."""
 
 
 class ScoredModule(LightningModule):
@@ -56,14 +56,14 @@ class ScoredModule(LightningModule):
 
     Attributes:
         data_class: class of the data module that the task runs with.
-        learns_from: word for the contents of the data module in messages.
-        score_name: name of the metric; it is logged after the stage's name.
+        learns_from: what the data module contains, as a word for messages.
+        score_name: name of the metric, such as ``acc``, which is logged as ``val_acc`` and so on.
         score_title: readable name of the metric.
         scored: stages that have a metric.
         loss: the user's own loss, see ``row_losses``; None for that of the task.
         predicted: readable description of the output of ``hoptrain predict``.
         further: additional metrics by their logged name, such as ``val_auc``; a subclass makes and updates them.
-        tables_of_rank: names of buffers that each rank keeps for itself, and that a checkpoint stores.
+        tables_of_rank: names of buffers with different values on each rank; a checkpoint stores those of all ranks.
     """
 
     data_class: ClassVar[type[SharedDataModule]]
@@ -81,18 +81,18 @@ class ScoredModule(LightningModule):
         optimizer: OptimizerCallable | None = None,
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        """Store what the training uses instead of the task's own. A subclass calls ``define_metric`` and ``make_scores``.
+        """Store the custom loss, optimiser and scheduler, if given. A subclass also calls ``define_metric`` and ``make_scores``.
 
         Args:
             loss: your own loss instead of the task's: a loss of torch such as ``torch.nn.CrossEntropyLoss``, or a function of outputs and targets that
-                returns the loss of each row, or the rows' mean.
+                returns the loss of each row or the mean over rows.
             optimizer: function of the parameters that returns a torch optimiser, such as ``functools.partial(torch.optim.SGD, lr=0.1)``, or on the
                 command line a class and its arguments. The options lr and weight_decay are then not used.
-            lr_scheduler: function of the optimiser that returns a schedule of torch, called after each epoch; on the command line a class and its
-                arguments. ReduceLROnPlateau monitors val_loss, Lightning's ReduceLROnPlateau its argument monitor.
+            lr_scheduler: function of the optimiser that returns a learning rate scheduler of torch, which is stepped after each epoch; on the command
+                line a class and its arguments. torch's ReduceLROnPlateau monitors val_loss, Lightning's monitors its argument ``monitor``.
 
         Raises:
-            InputError: an argument is something else.
+            InputError: an argument has another type.
         """
         super().__init__()
         for name, given in (("optimizer", optimizer), ("lr_scheduler", lr_scheduler)):
@@ -110,7 +110,7 @@ class ScoredModule(LightningModule):
         self.losses: nn.ModuleDict = nn.ModuleDict({stage: MeanMetric(nan_strategy="disable") for stage in STAGES})
         self.scores: nn.ModuleDict = nn.ModuleDict()
         self.further: nn.ModuleDict = nn.ModuleDict()
-        self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # of the current batch
+        self._counted: list[tuple[Tensor, Tensor, Tensor]] = []  # outputs, labels and losses of the current batch
 
     @classmethod
     def load_from_checkpoint(
@@ -162,10 +162,10 @@ class ScoredModule(LightningModule):
         self.hparams.update(names)
 
     def define_metric(self, metric: object) -> None:
-        """Set the metric: the name of one of the task's, or a user's own metrics, of which the first counts.
+        """Set the metric: the name of a metric of the task, or custom metrics, the first of which selects the best checkpoint.
 
         Raises:
-            InputError: it is something else.
+            InputError: ``metric`` has another type.
         """
         self._clone_own = None
         if isinstance(metric, str):
@@ -175,7 +175,7 @@ class ScoredModule(LightningModule):
         self.score_name = self.score_title = str(next(iter(own.keys())))
         self.hparams["metric"] = name_of(metric)
         self._clone_own = own.clone
-        if keeps_outputs(own):  # a checkpoint within an epoch would contain all outputs
+        if keeps_outputs(own):  # in training, a checkpoint within an epoch would contain all outputs so far
             self.scored = [stage for stage in self.scored if stage != "fit"]
 
     @property
@@ -184,7 +184,7 @@ class ScoredModule(LightningModule):
         return self._clone_own is not None
 
     def make_scores(self, score: Callable[[], Metric]) -> None:
-        """Make the metrics of each stage in ``scored``: the user's own, or the one that ``score`` makes."""
+        """Make the metrics of each stage in ``scored``: the custom ones, or else the one that ``score`` returns."""
         make = self._clone_own or (lambda: collect_named(self.score_name, score()))
         if not self.has_own_metric and "fit" in self.scored and keeps_outputs(make()):
             self.scored = STAGES[1:]
@@ -192,7 +192,7 @@ class ScoredModule(LightningModule):
 
     @property
     def monitor_mode(self) -> str:
-        """The best value of the metric, min or max, as ``ModelCheckpoint`` takes it."""
+        """Whether the best value of the metric is the min or the max, for ``ModelCheckpoint``."""
         first = next(iter(metrics_in(self.scores if self._clone_own is None else self._clone_own()).values()), None)
         return "min" if first is not None and first.higher_is_better is False else "max"
 
@@ -217,7 +217,7 @@ class ScoredModule(LightningModule):
         """The data module of the run.
 
         Raises:
-            InputError: it is not an instance of the task's ``data_class``.
+            InputError: the data module is not an instance of the task's ``data_class``.
         """
         datamodule = getattr(self.trainer, "datamodule", None)
         if not isinstance(datamodule, self.data_class):
@@ -237,7 +237,7 @@ class ScoredModule(LightningModule):
         return [weight for table in tables for weight in table.parameters()]
 
     def setup(self, stage: str) -> None:
-        """Raise InputError if the trainer clips sparse gradients. Make them dense for an optimiser that does not take sparse ones."""
+        """Make gradients of embeddings dense if the optimiser does not support sparse ones. Raise InputError if the trainer clips sparse gradients."""
         if self._optimizer is not None and self.sparse_tables() and not _takes_sparse_gradients(self._optimizer):
             rank_zero_info("embeddings get dense gradients, since the optimiser takes no sparse ones: each step updates all rows")
             for module in self.modules():
@@ -284,7 +284,7 @@ class ScoredModule(LightningModule):
         return DenseAndSparseAdam(others, tables, **options)
 
     def on_train_epoch_start(self) -> None:
-        """Reset the epoch's metrics. They are kept at the end of an epoch, for a run that resumes in the middle of one."""
+        """Reset the epoch's metrics. This is not done at the end of an epoch, so that a run that resumes in the middle of one keeps them."""
         self._counted.clear()
         for metric in self._fit_metrics().values():
             metric.reset()
@@ -298,7 +298,7 @@ class ScoredModule(LightningModule):
         self._log("fit", "train")
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Evaluate a batch of this rank's share of the validation split."""
+        """Evaluate a batch of the validation split."""
         self.evaluate("val", batch)
 
     def on_validation_epoch_end(self) -> None:
@@ -306,7 +306,7 @@ class ScoredModule(LightningModule):
         self._log("val", "val")
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Evaluate a batch of this rank's share of the test split."""
+        """Evaluate a batch of the test split."""
         self.evaluate("test", batch)
 
     def on_test_epoch_end(self) -> None:
@@ -314,7 +314,7 @@ class ScoredModule(LightningModule):
         self._log("test", "test")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Compare the checkpoint's model with this one, before torch lists every tensor that differs.
+        """Check that the checkpoint is of this model; torch's own error would list every tensor that differs.
 
         Raises:
             InputError: the checkpoint has another model.
@@ -359,7 +359,7 @@ class ScoredModule(LightningModule):
             self._update(stage, *counted)
 
     def _update(self, stage: str, outputs: Tensor, y: Tensor, total: Tensor) -> None:
-        # The mean is repeated for each example, since torchmetrics takes no weights with nan_strategy disable.
+        # The mean is added once per example, since torchmetrics does not support weights with nan_strategy "disable".
         metric_of(self.losses, stage).update((total / len(y)).expand(len(y)))
         self.update_scores(stage, outputs, y)
 
@@ -389,7 +389,7 @@ class ScoredModule(LightningModule):
         """Restore the state that ``rank_state`` returned, without a batch that was interrupted."""
         self._counted.clear()
         for key, (metric, name, old) in self._figures().items():
-            if key in state:  # the run may have been resumed with another metric, which counts the rest of the epoch
+            if key in state:  # a run that resumes with another metric computes it over the rest of the epoch
                 setattr(metric, name, state[key].to(old.device))
                 metric._update_count = 1  # else the metric warns that compute is called before update
 
@@ -412,7 +412,7 @@ class ScoredModule(LightningModule):
         """Return a model's output if it is a floating tensor of shape (``rows``, ``columns``). A subclass may use any model.
 
         Raises:
-            InputError: the output is something else.
+            InputError: the output is not such a tensor.
         """
         if isinstance(outputs, Tensor) and outputs.shape == (rows, columns) and outputs.is_floating_point():
             return outputs
@@ -440,8 +440,8 @@ class ScoredModule(LightningModule):
 def may_fuse(module: LightningModule) -> bool | None:
     """Return the option ``fused`` of torch's optimisers: True on CUDA, else None, which lets torch decide.
 
-    It is also None if Lightning clips gradients in mixed precision: a fused optimiser unscales gradients itself, so Lightning refuses to clip them
-    before.
+    It is also None if Lightning clips gradients in mixed precision: a fused optimiser unscales gradients within its step, so Lightning cannot clip
+    them before.
     """
     trainer = module._trainer
     clips = trainer is not None and trainer.gradient_clip_val and isinstance(trainer.precision_plugin, MixedPrecision)

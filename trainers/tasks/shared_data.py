@@ -1,4 +1,4 @@
-"""Base classes of data modules: each rank gets its share of the data, and a resumed run continues after the checkpoint's last batch."""
+"""Base classes of data modules: they shard data across ranks, and a resumed run continues after the last batch of the checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SharedDataModule(LightningDataModule):
 
     Attributes:
         data: the data set.
-        loader: the training loader, once the trainer has asked for it.
+        loader: the training loader; None before the trainer has requested it.
         seed: seed of the order of examples; by default that of seed_everything.
         predict_ids: ids (N,) of the nodes (or images, or graphs) that ``trainer.predict`` computes, in this order; None for all of them.
     """
@@ -75,7 +75,7 @@ class SharedDataModule(LightningDataModule):
     @trainer.setter
     def trainer(self, trainer: Trainer | None) -> None:
         self._trainer = trainer
-        if isinstance(trainer, Trainer):  # by default Lightning would shard each rank's share once more
+        if isinstance(trainer, Trainer):  # otherwise Lightning would shard each rank's data once more
             trainer._accelerator_connector.use_distributed_sampler = False
         if isinstance(trainer, Trainer) and trainer.state.status == TrainerStatus.RUNNING and trainer.world_size > 1:
             from hoptrain.trainers.callbacks.rendezvous import rendezvous
@@ -84,9 +84,9 @@ class SharedDataModule(LightningDataModule):
 
     @abstractmethod
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
-        """Return the training loader of a rank; in a pipeline, of this process's stage in a copy of the model.
+        """Return the training loader of a rank, or in a pipeline of this process's stage of a model replica.
 
-        It starts no processes, so it can also check the sizes before a run.
+        It starts no processes, so it can also be used to check sizes before a run.
         """
 
     def from_strategy(self, name: str, otherwise: Any) -> Any:
@@ -94,7 +94,7 @@ class SharedDataModule(LightningDataModule):
         return getattr(getattr(self.trainer, "strategy", None), name, otherwise)
 
     def setup(self, stage: str) -> None:
-        """Attach the callbacks that complete checkpoints, before other callbacks can write one. On a CPU, keep freed memory for reuse.
+        """Attach the callbacks that complete checkpoints, before other callbacks can write one. On a CPU, make the allocator keep freed memory.
 
         Suppress warnings of Lightning that do not apply.
         """
@@ -132,7 +132,7 @@ class SharedDataModule(LightningDataModule):
         """Move the loader to the position that a checkpoint recorded.
 
         Raises:
-            InputError: the checkpoint is in the middle of an epoch, and the epoch has other batches here.
+            InputError: the checkpoint is in the middle of an epoch, and this run would have other batches in that epoch.
         """
         theirs, ours = state["schedule"], _facts(loader.schedule)
         different = [f"{name} {theirs[name]} ({ours[name]} here)" for name in ours if theirs[name] != ours[name]]
@@ -171,7 +171,7 @@ class SharedDataModule(LightningDataModule):
 
     @property
     def world_size(self) -> int:
-        """Number of ranks that evaluation is sharded across; for prediction in a pipeline, the number of model copies."""
+        """Number of ranks across which evaluation is sharded; for prediction in a pipeline, the number of model replicas."""
         return self._place[1]
 
     @property
@@ -210,7 +210,7 @@ class SharedDataModule(LightningDataModule):
 
 
 class NodeBatch(NamedTuple):
-    """A rank's share of the nodes to evaluate from full neighbourhoods. Validation, test and predict loaders give one such batch a rank.
+    """A rank's part of the nodes to evaluate from full neighbourhoods. Validation, test and predict loaders yield one such batch per rank.
 
     Attributes:
         node_ids: global node ids (N,) int64.
@@ -222,11 +222,11 @@ class NodeBatch(NamedTuple):
 
     @property
     def seeds(self) -> Tensor:
-        """``node_ids``, by the name that mini-batches use."""
+        """The ids ``node_ids``, under the name that mini-batches use."""
         return self.node_ids
 
     def __getattr__(self, name: str) -> Any:
-        """Raise AttributeError, which tells a LightningModule of your own how it gets mini-batches."""
+        """Raise AttributeError with a message that tells custom LightningModules how to get mini-batches."""
         raise AttributeError(
             f"NodeBatch has no {name!r}: it has only node_ids and y, for evaluation from full neighbourhoods; give the data module an eval_sampler, "
             "such as NeighborSampler([-1, -1]), for mini-batches in validation, test and predict"
@@ -236,7 +236,7 @@ class NodeBatch(NamedTuple):
 class SampledDataModule(SharedDataModule):
     """A data module that trains on mini-batches from sampler processes.
 
-    Its evaluation loaders give node ids, which hoptrain's models evaluate from full neighbourhoods, or mini-batches of an ``eval_sampler``.
+    Its evaluation loaders yield node ids, which hoptrain's models evaluate from full neighbourhoods, or mini-batches of an ``eval_sampler``.
 
     Attributes:
         data: the data set.
@@ -274,22 +274,23 @@ class SampledDataModule(SharedDataModule):
             batch_size: number of seeds per rank and step.
             num_workers: sampler processes per rank. 0 samples in the training process, which is the default with sampler_device cuda; otherwise the
                 default is 2.
-            seed: seed of the order and of the samples; by default that of seed_everything.
+            seed: random seed of the order of seed nodes and of the samples; by default that of seed_everything.
             worker_options: options of the queue between the sampler processes and the trainer.
             sampler_device: where batches are sampled, cpu or cuda. With num_workers=0, cuda samples on the training GPU between training steps. With
-                workers, they share the GPU, or use another one such as cuda:1.
-            bulk: number of batches sampled at once on cuda with num_workers=0; by default as many as have 8,192 seeds together, from 2 to 64.
+                workers, the workers share this GPU, or use another one such as cuda:1.
+            bulk: number of batches sampled at once on cuda with num_workers=0; by default enough for 8,192 seeds, and 2 to 64.
             graph_placement: memory from which the sampler on cuda reads the graph: device, pinned (host memory, also called UVA), or auto, which
                 decides by free memory.
             feature_placement: memory from which features are gathered with sampler_device cuda and num_workers 0: device, pinned or auto.
-            gpu_cache: size of a cache on each GPU for the most accessed feature rows in pinned memory: bytes such as 2GiB, or a share such as 0.1.
+            gpu_cache: size of a cache on each GPU for the most accessed feature rows: bytes such as 2GiB, or a fraction of the rows such as 0.1. The
+                other rows stay in pinned memory.
             cuda_graphs: with sampler_device cuda, record the kernels of a bulk as a CUDA graph and replay it for bulks of the same shape.
-            feature_cache: size of each machine's cache for features that are read from disk: bytes such as 8GiB, or auto for the free memory.
-            prefetch_steps: with memory, the number of steps ahead whose feature rows are planned; by default 256.
+            feature_cache: read features from disk, with a cache of this size on each machine: bytes such as 8GiB, or auto for the free memory.
+            prefetch_steps: with feature_cache, the number of future steps whose feature rows are planned; by default 256.
             class_balanced_sampling: draw an epoch's seeds with replacement so that all classes of the training split are drawn equally often
                 (``WeightedSeedSampler``).
             eval_sampler: sampling algorithm of the mini-batches that validation, test and predict get, such as NeighborSampler with fanouts [-1, -1]
-                for all neighbours. By default they get node ids, for evaluation from full neighbourhoods layer by layer.
+                for all neighbours. By default these stages get node ids, and evaluate them layer by layer from full neighbourhoods.
 
         Raises:
             InputError: ``eval_sampler`` is given for a task whose examples are not nodes, or does not fit the data.
@@ -309,7 +310,7 @@ class SampledDataModule(SharedDataModule):
         self._feed_options |= {"feature_cache": feature_cache, "prefetch_steps": prefetch_steps}
 
     def _checked(self, eval_sampler: Sampler[Any, Any]) -> Sampler[Any, Any]:
-        """Return the sampler if it suits the task and the data."""
+        """Return the sampler after checking that it suits the task and the data."""
         if not self.of_vertices:
             raise InputError(f"eval_sampler with {type(self).__name__}: it is for tasks on nodes, such as task: nodes; leave it out")
         eval_sampler.check_data(self.data)
@@ -358,9 +359,9 @@ class SampledDataModule(SharedDataModule):
         return np.arange(self.data.num_seed_nodes)
 
     def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch] | EpochLoader[Any]:
-        """Return a loader of one batch per rank, so that all ranks make the same number of steps; shares are contiguous and in order.
+        """Return a loader of one batch with this rank's contiguous part of ``nodes``. So all ranks make the same number of steps.
 
-        With an ``eval_sampler`` return a loader of its mini-batches, in the order of the nodes.
+        With an ``eval_sampler``, return a loader of its mini-batches, in the order of the nodes.
         """
         if self.eval_sampler is not None and len(nodes):
             rank, world_size = self._place
@@ -400,7 +401,7 @@ def open_data(data: str | Data, load: Callable[..., Data], **options: Any) -> Da
 
 
 def _conversion(data: Any, kind: type[Any]) -> str | None:
-    """Return the call that converts an object of PyG, DGL or networkx to a data set, of class ``kind`` if it can be; None for other objects."""
+    """Return the text of the call that converts an object of PyG, DGL or networkx to a data set, if possible to ``kind``; None for other objects."""
     classes = {base.__name__: base.__module__.partition(".")[0] for base in type(data).__mro__}
     if "HeteroData" in classes:
         return "HeteroDataset.from_pyg(data)"
@@ -430,7 +431,7 @@ def share_of(trainer: Trainer) -> tuple[int, int]:
 
 
 def _facts(schedule: StepSchedule) -> dict[str, int]:
-    """Return the values that decide which examples a batch has, by their names in messages."""
+    """Return the values that determine which examples a batch has, with their names for messages."""
     first, last = schedule.num_step_items(0), schedule.num_step_items(schedule.num_steps - 1)
     return {
         "batch_size": first // schedule.world_size,
@@ -462,7 +463,7 @@ def _sampler_device(device: str, gpu: int | None, num_workers: int) -> str:
 
 
 def _balanced(data: Any, sampler: Sampler[Any, Any]) -> Sampler[Any, Any]:
-    """Return the sampler with seeds drawn by class.
+    """Return a sampler whose seeds are drawn equally often from each class.
 
     Raises:
         InputError: the labels are not classes, or the sampler chooses its seeds itself.

@@ -1,4 +1,4 @@
-"""Steady-state training (SSE): a node classifier on states that a local operator leaves unchanged.
+"""Stochastic steady-state embedding (SSE): a node classifier on node states that are the fixed point of a local operator.
 
 Dai, Kozareva, Dai, Smola, Song, "Learning steady-states of iterative algorithms over graphs", ICML 2018.
 """
@@ -28,7 +28,7 @@ from hoptrain.trainers.tasks.scored import LRSchedulerCallable, OptimizerCallabl
 
 
 class SteadyDataModule(NodeDataModule):
-    """A data module for SSE: it loads a data set, and its sampler draws a batch's nodes and their neighbours over one hop."""
+    """A data module for SSE: a ``NodeDataModule`` that also provides the number of nodes. Its sampler must have one hop."""
 
     @property
     def num_nodes(self) -> int:
@@ -37,14 +37,14 @@ class SteadyDataModule(NodeDataModule):
 
 
 class SteadyState(nn.Module):
-    """A module with the operator T and the readout g of SSE, over rows [x, h] of features and states."""
+    """A module with the update operator T and the readout g of SSE, which take rows [x, h] of features and states."""
 
     num_layers = 1
 
     def __init__(self, in_channels: int, state_channels: int, hidden_channels: int, out_channels: int, dropout: float) -> None:
         """Build T and g.
 
-        T is linear, ReLU, linear over a node's features, concatenated with the mean of its in-neighbours' rows. g is an MLP with one hidden layer.
+        T is an MLP on a node's features concatenated with the mean of its in-neighbours' rows. g is an MLP. Both have one hidden layer with ReLU.
         """
         super().__init__()
         self._in_channels = in_channels
@@ -75,15 +75,18 @@ class SteadyState(nn.Module):
 
 
 class SteadyStateClassifier(NodeClassifier):
-    """A node classifier on states h that a local operator T leaves unchanged: h_v = T(x_v, {x_u, h_u: u -> v}). They depend on the whole graph.
+    """A node classifier on states h that are the fixed point of a local operator T: h_v = T(x_v, {x_u, h_u: u -> v}). So states depend on the whole graph.
 
-    A table holds the states of all nodes. Each step has two parts. First, a gradient step on T and the readout g, with the loss of g(T) on a batch of
-    labelled nodes; their neighbours' states come from the table as constants. Then, with the new weights, the states of ``num_updates`` random nodes
-    become h_v <- (1 - step) h_v + step T. Both parts read one hop, so the cost of a step does not depend on how far states reach. T takes the mean
-    over in-neighbours, where the paper takes the sum. So its expectation is the same for sampled and full neighbourhoods.
+    A table holds the states of all nodes. Each step has two parts:
 
-    A checkpoint stores the table, and a resumed run has it bit-identical. With several ranks, all draw the same nodes and compute the same updates.
-    So their tables stay equal without communication, but this part of the work is not divided among ranks.
+    * A gradient step on T and the readout g, with the loss of g(T) on a batch of labelled nodes. States of neighbours come from the table as constants.
+    * With the new weights, the states of ``num_updates`` random nodes become h_v <- (1 - r) h_v + r T, with r = ``update_rate``.
+
+    Both parts read one hop of neighbours, however far the influence of states reaches. T takes the mean over in-neighbours, where the paper takes the
+    sum, so that its expectation is the same for sampled and full neighbourhoods.
+
+    A checkpoint stores the table, and a resumed run restores it bit-identically. All ranks draw the same nodes and compute the same updates. So their
+    tables stay equal without communication, but the updates are not divided among ranks.
 
     Validation, test and prediction apply g(T) to the table and full neighbourhoods. Nodes of another graph have no states.
     """
@@ -112,27 +115,27 @@ class SteadyStateClassifier(NodeClassifier):
         optimizer: OptimizerCallable | None = None,
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        """Build the model. The first five arguments come from the data on the command line.
+        """Build the model. On the command line, the first five arguments come from the data.
 
         Args:
             in_channels: number of features of a node, F.
             num_classes: number of classes, labels or targets.
-            num_layers: hops of the sampler; must be 1.
+            num_layers: number of hops of the sampler; must be 1.
             num_nodes: number of nodes, V, which is the number of rows of the table.
             multilabel: whether a node may have several labels.
             state_channels: width of a state, C.
             hidden_channels: width of the hidden layers of T and g.
             num_updates: number of nodes drawn in each step for an update of their states.
             update_rate: weight of the new state in an update, in (0, 1].
-            dropout: share of the inputs of T and g to drop in gradient steps.
+            dropout: dropout probability of the inputs of T and g in gradient steps.
             normalize_features: divide each node's features by their sum.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
-            metric: metric: acc, macro_f1 or auc; for several labels also micro_f1 or ap; for regression rmse, mae or r2. Or one of torchmetrics.
-            class_weight: balanced weights each class of the training split inversely to its frequency.
+            metric: metric to log: acc, macro_f1 or auc; for several labels also micro_f1 or ap; for regression rmse, mae or r2. Or a metric of torchmetrics.
+            class_weight: balanced weights the loss of each class inversely to its frequency in the training split. By default all classes count equally.
             loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
             optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
-            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
+            lr_scheduler: learning rate schedule, stepped after each epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
 
         Raises:
             InputError: a number is out of range, or the sampler has several hops.
@@ -184,7 +187,7 @@ class SteadyStateClassifier(NodeClassifier):
 
     @torch.no_grad()
     def update_states(self, seed: int, epoch: int, update_rate: int) -> Tensor:
-        """Draw nodes by an address, update their states, and return their ids in ascending order. A node drawn twice is updated once."""
+        """Draw nodes, update their states, and return their ids in ascending order. The three arguments address the random numbers."""
         module = self._datamodule
         generator = torch.Generator().manual_seed(address_seed(seed, epoch, update_rate))
         drawn: Tensor = torch.unique(torch.randint(len(self.states), (self.num_updates,), generator=generator))

@@ -1,4 +1,4 @@
-"""Temporal link prediction: a temporal graph network (TGN), trained and evaluated in the order of time."""
+"""Temporal link prediction with a temporal graph network (TGN), trained and evaluated on events in the order of time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOGGED = {"ap": PooledScore, "auc": PooledScore, "mrr": RankScore}
 class EventDataModule(SharedDataModule):
     """A data module that yields the events of training, validation and test in the order of time.
 
-    Each rank has a contiguous share of every step's events. Neighbours are events from before the step.
+    Each rank gets a contiguous part of the events of every step. Only events before the step count as neighbours.
 
     Examples:
         >>> import numpy as np
@@ -62,18 +62,18 @@ class EventDataModule(SharedDataModule):
         Args:
             events: name of a .npz file with src, dst and t, or in Python ``Events``.
             root: folder with the file; by default $HOPTRAIN_DATA.
-            val_ratio: share of the events for validation, the latest ones before those of the test. By default the data's own split, or 0.15.
-            test_ratio: share of the events for the test, the latest ones. By default the data's own split, or 0.15.
+            val_ratio: fraction of the events for validation, the latest ones before those of the test. By default that of the data's split, or 0.15.
+            test_ratio: fraction of the events for the test, the latest ones. By default that of the data's split, or 0.15.
             num_neighbors: number of a node's latest events to read as its neighbours.
-            num_negatives: negatives of each event in validation and test; in training there is always one.
+            num_negatives: number of negatives of each event in validation and test; in training there is always one.
             batch_size: number of events per rank and step.
             num_workers: sampler processes per rank for training; 0 samples in the training process.
-            shuffle: must be false, since the memory is updated in the order of time.
+            shuffle: must be false, since the node memory is updated in the order of time.
             seed: seed of the negatives; by default that of seed_everything.
             worker_options: options of the queue between the sampler processes and the trainer.
 
         Raises:
-            InputError: events are invalid, shares are given for data with their own split, or shuffle is true; see also ``Events.divided``.
+            InputError: events are invalid, ratios are given for data with a split, or shuffle is true; see also ``Events.divided``.
         """
         if shuffle:
             raise InputError("shuffle is True: it must be false, since the memory is updated in the order of time; leave it out")
@@ -106,7 +106,7 @@ class EventDataModule(SharedDataModule):
         return self.batch_size * self.world_size
 
     def tensors(self, device: torch.device) -> EventTensors:
-        """Return all events as tensors on ``device``, for a memory; without messages, each is one zero."""
+        """Return all events as tensors on ``device``, for an ``EventMemory``. Events without messages get a message of one zero."""
         messages = self.data.messages
         src, dst, t = (torch.from_numpy(column).to(device) for column in (self.data.src, self.data.dst, self.data.t))
         rows = torch.zeros(len(t), 1) if messages is None else torch.from_numpy(messages)
@@ -117,11 +117,11 @@ class EventDataModule(SharedDataModule):
         return self._loader("train", rank, world_size, seed, self.num_workers)
 
     def val_dataloader(self) -> SampleLoader[MiniBatch] | list[MiniBatch]:
-        """Return this rank's share of every step of the validation events; an empty list if there are none."""
+        """Return a loader of this rank's part of every step of the validation events; an empty list if there are none."""
         return self._evaluated("val") if "val" in self.data.splits else []
 
     def test_dataloader(self) -> SampleLoader[MiniBatch]:
-        """Return this rank's share of every step of the test events."""
+        """Return a loader of this rank's part of every step of the test events."""
         return self._evaluated("test")
 
     def predict_dataloader(self) -> None:
@@ -151,13 +151,13 @@ class EventDataModule(SharedDataModule):
 class EventPredictor(ScoredModule):
     """A LightningModule with a ``TGN``, which learns to distinguish an event from pairs of its source with other destinations.
 
-    The memory is reset at the start of every epoch, and reads each step's events after they have been scored. Every rank reads the events of all
-    ranks, so all have the same memory without communication. A checkpoint stores the memory. Evaluation continues from a copy of the training's
-    memory, which first reads the events in between (for a test after training, the validation events). The training's memory does not change.
+    The node memory is reset at the start of every epoch, and reads the events of a step after their logits have been computed. Every rank reads the
+    events of all ranks, so all have the same memory without communication. A checkpoint stores the memory. Evaluation uses a copy of the memory, which
+    first reads the events in between (for a test after training, the validation events), so the memory of the training does not change.
 
-    It logs the losses, and three metrics of validation and test. ``ap`` is the average precision over events and one negative each. ``auc`` is the
-    area under the ROC curve of the same pairs. ``mrr`` is the mean of 1 / rank of an event among itself and all of its negatives; half of the ties
-    rank above it. A user's own loss and metric get the logits and the labels (1 for events) of events and one negative each.
+    The task logs the losses, and three metrics of validation and test. ``ap`` is the average precision over events and one negative each. ``auc`` is
+    the area under the ROC curve of the same pairs. ``mrr`` is the mean of 1 / rank of an event among itself and all of its negatives; half of the ties
+    rank above it. A custom loss or metric gets logits and labels (1 for events) of the events and of one negative each.
 
     Examples:
         >>> import numpy as np
@@ -194,22 +194,22 @@ class EventPredictor(ScoredModule):
         optimizer: OptimizerCallable | None = None,
         lr_scheduler: LRSchedulerCallable | None = None,
     ) -> None:
-        """Build the model. The first two arguments come from the data on the command line.
+        """Build the model. On the command line, the first two arguments come from the data.
 
         Args:
             num_nodes: number of nodes.
             message_channels: width of an event's message.
             memory_channels: width of a node's memory.
             time_channels: width of the time encoding.
-            hidden_channels: width of the nodes' vectors, over all attention heads together.
+            hidden_channels: width of the nodes' vectors, summed over all attention heads.
             heads: number of attention heads.
-            dropout: share of attention weights to drop.
+            dropout: dropout probability of attention weights.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
-            metric: metric that selects the best checkpoint: ap, auc, mrr or hits@K; or a metric of torchmetrics, or a collection.
+            metric: metric that selects the best checkpoint: ap, auc, mrr or hits@K; or a metric or MetricCollection of torchmetrics.
             loss: your own loss instead of the binary cross-entropy: a loss of torch, or a function of the pairs' logits and labels.
             optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
-            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
+            lr_scheduler: learning rate schedule, stepped after each epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
 
         Raises:
             InputError: a number is out of range, or the metric is unknown.
@@ -228,12 +228,12 @@ class EventPredictor(ScoredModule):
         self.further.update({f"{stage}_{name}": kind(name) for stage in self.scored for name, kind in others.items()})
         self.save_hyperparameters()
         self.model: TGN = TGN(num_nodes, message_channels, **sizes, dropout=dropout)
-        # Every rank computes the same memory itself; by default DDP would broadcast rank 0's at every step.
+        # Every rank computes the same memory itself, so DDP need not broadcast rank 0's buffers at every step.
         self.tables_of_rank: Sequence[str] = [f"model.memory.{name}" for name, _ in self.model.memory.named_buffers()]
         self._evaluated: tuple[EventMemory] | None = None  # in a tuple, so that it is not registered as a submodule
 
     def setup(self, stage: str) -> None:
-        """Give the memory the events of the data module.
+        """Pass the events of the data module to the memory.
 
         Raises:
             InputError: the data module is of another class, or the precision is not 32-true.
@@ -245,7 +245,7 @@ class EventPredictor(ScoredModule):
         self.model.memory.events = module.tensors(self.device)
 
     def forward(self, batch: MiniBatch) -> Tensor:
-        """Compute logits (P,) of the batch's pairs from the training's memory."""
+        """Compute logits (P,) of the batch's pairs from the memory of the training."""
         scores: Tensor = self.model(batch, self.model.memory)
         return scores
 
@@ -271,13 +271,13 @@ class EventPredictor(ScoredModule):
         return F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
 
     def on_validation_epoch_start(self) -> None:
-        """Copy the training's memory for the evaluation."""
+        """Copy the memory of the training for the evaluation."""
         self._evaluated = (self.model.memory.settled(),)
 
     on_test_epoch_start = on_validation_epoch_start
 
     def evaluate(self, stage: str, batch: MiniBatch) -> None:
-        """Evaluate this rank's share of a step, and update the copied memory."""
+        """Evaluate this rank's part of a step, and update the copied memory."""
         if self._evaluated is None:
             raise RuntimeError("evaluate was called before the evaluation started: use trainer.validate or trainer.test")
         (memory,), (begin, end) = self._evaluated, batch.extra["step"].tolist()

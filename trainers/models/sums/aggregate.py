@@ -11,18 +11,18 @@ from torch import Tensor
 from hoptrain.samplers import Block
 
 _ADDITION = 8
-"""Cost of adding a neighbour's value, in multiplications of a dense product: the value is read from a random address in memory."""
+"""Cost of adding one value of a neighbour, relative to one multiplication of a dense product. The value is read from a random address in memory."""
 
 
 def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
     """Sum (or average) the rows of ``x`` (num_src, C), times ``weights``, over each destination's edges: (num_dst, C), at least float32.
 
-    ``weights`` are (M,), or (M, H) for H heads, of which each has C / H columns.
+    ``weights`` are (M,), or (M, H) for H heads, each of which has C / H columns.
 
-    Sums are float32 in mixed precision too: a 16-bit sum of many values would stop growing. On a GPU, hoptrain's own kernels add (``on_device``). On
-    the CPU, torch's fused gather-and-reduce adds; it needs equal dtypes. Plain operations replace it when torch traces the model, since tracing does
-    not support sparse tensors. On the CPU they also replace it for weights of several heads or with a gradient: torch's fails if a destination has
-    two edges from one source.
+    Sums are float32 in mixed precision too, since a 16-bit sum of many values would stop growing. On a GPU, hoptrain's own kernels are used (``on_device``).
+    On the CPU, torch's fused sparse product is used, with two exceptions that use separate gather and add operations: when torch traces the model, since
+    tracing does not support sparse tensors; and for weights of several heads or with a gradient, since torch's product fails if a destination has two
+    edges from one source.
     """
     if torch.compiler.is_compiling():
         return _plain_sums(block, x, weights, reduce)
@@ -60,6 +60,6 @@ def _plain_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal
 def narrows_first(block: Block, in_channels: int, out_channels: int) -> bool:
     """Return whether multiplying all sources by a matrix before adding them is less work than adding first; both give the same result."""
     if torch.compiler.is_compiling():
-        return out_channels < in_channels  # sizes are symbolic
+        return out_channels < in_channels  # sizes are symbolic while torch traces the model
     first = block.num_src * in_channels * out_channels + _ADDITION * block.num_edges * out_channels
     return first < block.num_dst * in_channels * out_channels + _ADDITION * block.num_edges * in_channels

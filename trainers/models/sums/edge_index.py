@@ -1,4 +1,4 @@
-"""The edges of a sampled batch as PyG's layers take them, which also know the batch's blocks."""
+"""A subclass of torch's Tensor for the ``edge_index`` of a sampled batch, which also holds the batch's blocks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Hop(NamedTuple):
 class SampledEdges(Tensor):
     """An ``edge_index`` (2, M) of all hops, sources above destinations, sorted by destination, that knows the block of each hop.
 
-    It is the tensor of its numbers. ``to``, ``clone``, ``pin_memory``, ``narrow`` to some of the hops (PyG's ``trim_to_layer``), copies and pickles keep
+    It can be used as an ordinary tensor. ``to``, ``clone``, ``pin_memory``, ``narrow`` to some of the hops (PyG's ``trim_to_layer``), copies and pickles keep
     the blocks. Any other operation returns a plain tensor, and an in-place operation makes ``knows_blocks`` false.
     """
 
-    # Operations return plain tensors, and torch.compile traces it as one.
+    # Operations return plain tensors, and torch.compile traces this class as a plain tensor.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     indptr: Tensor
@@ -79,7 +79,7 @@ class SampledEdges(Tensor):
         return self._blocks[hop]
 
     def rest_of(self, block: Block) -> Block:
-        """Return the block of all other nodes as destinations. They are not its first sources."""
+        """Return the block whose destinations are all nodes except for those of ``block``. Its first sources are not its destinations."""
         begin = self.indptr[block.num_dst :]
         without_edges = self.num_nodes - (len(self.indptr) - 1)
         indptr = torch.cat([begin, begin[-1:].expand(without_edges)]) - begin[0]
@@ -114,7 +114,7 @@ class SampledEdges(Tensor):
         return self._with_blocks(super().pin_memory(*args, **kwargs), pinned=True)
 
     def narrow(self, dim: int, start: Any, length: Any) -> Tensor:
-        """Return some of the edges: with their blocks if they are those of the innermost hops, as in PyG's ``trim_to_layer``."""
+        """Return some of the edges. If they are the edges of the innermost hops, as in PyG's ``trim_to_layer``, keep their blocks."""
         made = super().narrow(dim, start, length)
         inner = next((i for i, hop in enumerate(self.hops) if hop.num_edges == length), None)
         if dim not in (1, -1) or start != 0 or inner is None or not self.knows_blocks:
@@ -131,7 +131,7 @@ class SampledEdges(Tensor):
         return (SampledEdges, (self.plain(), self.indptr, self.hops)) if self.knows_blocks else self.plain().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def _with_blocks(self, made: Tensor, pinned: bool = False) -> Tensor:
-        """Return ``made``, which has the numbers of these edges, with the blocks; unchanged if it has another data type."""
+        """Return ``made``, a tensor with the values of these edges, with the blocks attached; unchanged if it has another data type."""
         if made is self or made.dtype != self.dtype or not self.knows_blocks:
             return made
         return SampledEdges(made, self.indptr.pin_memory() if pinned else self.indptr, self.hops)

@@ -1,8 +1,8 @@
-"""Sums over a block's edges on a GPU, and their gradients, by the kernels of ``hoptrain.kernels.cuda.native.aggregate`` or Numba's.
+"""Sums over a block's edges on a GPU, and their gradients, by the CUDA C++ kernels of ``hoptrain.kernels.cuda.native.aggregate`` or by Numba kernels.
 
 The kernels run on torch's current stream. The forward kernel adds by destination, and the backward kernel by source, over the transposed block. Every
-sum has a fixed order, so the same block gives bit-identical results. A block is transposed when its first gradient is computed, and only if its input
-needs one.
+sum has a fixed order, so the same block gives bit-identical results. A block is transposed when a gradient with respect to its input is first
+computed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def transpose(block: Block) -> Transposed:
 
 
 def _add(part: _Part, rows: Tensor, dtype: torch.dtype, inverse: Tensor | None = None) -> Tensor:
-    """Sum ``rows`` over the edges, as ``dtype``. With ``inverse``, return means and store each mean's factor in it."""
+    """Sum ``rows`` over the edges, with results of ``dtype``. With ``inverse``, return means, and store their factors (1 / number of edges) in it."""
     shape = (len(part.indptr) - 1, rows.shape[1])
     if not len(part.indices) or not rows.shape[1]:
         if inverse is not None:
@@ -166,7 +166,7 @@ def _has_native() -> bool:
 
 
 def launch_for(rows: Tensor) -> Any:
-    """Return a launch configuration on torch's current stream of the GPU of ``rows``."""
+    """Return a kernel launch configuration for torch's current stream on the GPU of ``rows``."""
     from hoptrain.kernels.cuda.launch import Launch
     from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 
@@ -188,7 +188,7 @@ def _edges(part: _Part) -> Any:
 
 
 def _lent(part: _Part) -> Any:
-    """Return the edges as Numba's kernels take them."""
+    """Return the edges as arrays for Numba's kernels, without a copy."""
     from hoptrain.kernels.cuda.training.edges import BlockEdges
 
     weights = None if part.weights is None else part.weights.view(len(part.weights), -1)

@@ -1,8 +1,8 @@
 """Vision GNN (Han et al. 2022, "Vision GNN: An Image is Worth Graph of Nodes"): an image as a graph of its patches or pixels.
 
 Shapes: B images of (H, W, C), N nodes per image (one per patch), D features per node. Activations between any two layers are (B, N, D), so a pipeline
-can split anywhere without padding. ``norm: batch`` takes its statistics over all images at hand, so it is not exact if a batch is divided into chunks
-or across ranks; ``layer`` (each node by itself) and ``group`` (each image by itself) are exact.
+can split the model between any two layers without padding. ``norm: batch`` computes statistics over all images in the chunk, so its results change if a
+batch is divided into chunks or across ranks; results of ``layer`` (per node) and ``group`` (per image) do not.
 
 The configuration of Raffi 2024 (pixels as nodes, 8 blocks) is ``patch=1, width=None, conv_width=256, ffn_width=512, head_width=1024, conv="sum"`` on
 images of three channels. With any ``norm`` and ``graph`` it has 138,258 parameters per block and 1,120,410 in total, which are the paper's counts.
@@ -26,7 +26,7 @@ ImageConv = Literal["max-relative", "sum"]
 
 
 class ViG(nn.Module):
-    """A Vision GNN: a stem, ``num_blocks`` blocks of a Grapher and a feed-forward part, and a head, which are the layers for a pipeline."""
+    """A Vision GNN: a stem, ``num_blocks`` blocks of a Grapher and a feed-forward part, and a head. Each of these is a layer that a pipeline can split at."""
 
     def __init__(
         self,
@@ -56,16 +56,16 @@ class ViG(nn.Module):
             ffn_width: inner width of the feed-forward part; by default 4 D.
             head_width: inner width of the classifier.
             num_blocks: number of blocks.
-            neighbors: number of neighbours in ``graph: knn``, k, including the node itself. Every fourth block extends the reach, as in the paper: it
-                takes every second, third, ... of 2 k, 3 k, ... nearest nodes.
+            neighbors: number of neighbours in ``graph: knn``, k, including the node itself. As in the paper, the dilation d grows by 1 every four
+                blocks: neighbours are every d-th of the d k nearest nodes.
             heads: number of channel groups that the max-relative convolution mixes separately.
             graph: knn joins a node to the most similar ones, recomputed in every block; grid joins it to the eight nodes around it.
-            conv: max-relative (the paper's) or sum (of the neighbours; the node itself has its own weights).
-            norm: normalisation after each linear map: group (each image by itself), layer (each node by itself) or batch (all images at hand, as in
-                the paper; not exact if a batch is divided across ranks or into chunks).
+            conv: max-relative (as in the paper) or sum (over neighbours; the node itself has its own weights).
+            norm: normalisation after each linear map: group (per image), layer (per node) or batch (over all images of a chunk, as in the paper; results
+                then change if a batch is divided across ranks or into chunks).
 
         Raises:
-            InputError: sizes do not fit.
+            InputError: sizes do not match.
         """
         super().__init__()
         rows, columns = _patches(image_shape, patch)
@@ -132,7 +132,7 @@ def _check_sizes(num_nodes: int, num_blocks: int, neighbors: int, **sizes: int |
 
 
 class Stem(nn.Module):
-    """A module from images (B, H, W, C) to patches (B, N, D): a linear map plus a learned position vector, or pixel values without ``width``."""
+    """A module from images (B, H, W, C) to patches (B, N, D): a linear map plus a learned position vector; if ``width`` is None, the pixel values."""
 
     def __init__(self, patch: int, values: int, width: int | None, num_nodes: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class Grapher(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """A residual MLP on (B, N, D), applied to each node by itself."""
+    """A residual MLP on (B, N, D), applied to each node separately."""
 
     def __init__(self, width: int, ffn_width: int, norm: ImageNorm) -> None:
         super().__init__()
@@ -191,6 +191,6 @@ class Head(nn.Module):
         self.outward = nn.Linear(head_width, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute logits (B, num_classes)."""
+        """Compute logits (B, num_classes) from nodes (B, N, D)."""
         out: Tensor = self.outward(F.gelu(self.inward(x.mean(1))))
         return out

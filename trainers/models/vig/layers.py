@@ -61,7 +61,7 @@ class Grid(nn.Module):
         self.register_buffer("offsets", torch.tensor([0, *map(len, around[:-1])]).cumsum(0), persistent=False)
 
     def forward(self, x: Tensor) -> Neighbors:
-        """Return the same graph for each image of (B, N, D)."""
+        """Return the grid, repeated for each image of (B, N, D)."""
         images = torch.arange(len(x), device=x.device)[:, None]
         indices, offsets = self.indices + images * x.shape[1], self.offsets + images * len(self.indices)
         return Neighbors(indices.flatten(), offsets.flatten())

@@ -1,9 +1,9 @@
 """A rank's partition of the graph for full-batch training, and a model's layers over it.
 
-Each rank owns a contiguous range of nodes, and computes their vectors in every layer. Sources that other ranks own form its boundary. Between two
-layers, it receives the boundary's vectors from their owners, by an exchange with a backward pass. A layer processes the owned nodes in chunks of
+Each rank owns a contiguous range of nodes, and computes their vectors in every layer. In-neighbours that other ranks own form its boundary. Between two
+layers, the rank receives the boundary's vectors from their owners, in a differentiable exchange. A layer processes the owned nodes in chunks of
 bounded numbers of edges. With several chunks, activations within a layer are recomputed in the backward pass, so memory is bounded by the vectors
-between layers and one chunk's messages. NeuGraph, ROC and other systems for full-batch training work alike (Ma et al. 2019, Jia et al. 2020).
+between layers and the messages of one chunk. NeuGraph and ROC use the same scheme (Ma et al. 2019, Jia et al. 2020).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NodeChunk:
     """A chunk of a rank's nodes with all their in-edges, and what a layer reads for them.
 
     Attributes:
-        rows: rows (num_src,) int64 of the layer's input that are the chunk's sources; None if they are all rows in order.
+        rows: row numbers (num_src,) int64 of the chunk's sources in the layer's input; None if the sources are all rows, in order.
         block: block of the chunk's edges.
         degrees: in-degrees (num_src,) of the sources.
     """
@@ -49,7 +49,7 @@ class Boundary:
         ids: own rows (M,) int64 to send, grouped by receiving rank.
         sent: number of rows to send to each rank.
         received: number of rows to receive from each rank.
-        group: process group, separate from DDP's, whose collectives run concurrently in another order.
+        group: process group of the exchange. It is not DDP's, since DDP's collectives run concurrently and in another order.
     """
 
     ids: Tensor
@@ -64,8 +64,8 @@ class WholePart:
 
     Attributes:
         first: its first node.
-        last: the node after its last one.
-        x: input rows (N + H, F) of the model: its N nodes, then the H nodes of its boundary.
+        last: its last node plus one.
+        x: input rows (N + H, F) of the model: the rank's N nodes, then the H nodes of its boundary.
         pieces: chunks of its nodes, in order.
         boundary: rows to exchange with other ranks; None with one rank.
     """
@@ -143,7 +143,7 @@ def _piece(data: Dataset, nodes: Array, row_of: Array, device: torch.device) -> 
 
 
 def partition_bounds(graph: Graph, world_size: int) -> Array:
-    """Return the bounds (W + 1,) of the ranks' node ranges, which balance the number of edges plus nodes."""
+    """Return the bounds (W + 1,) of the ranks' node ranges, chosen to balance the number of nodes plus in-edges."""
     work = graph.indptr.astype(np.int64) + np.arange(graph.num_nodes + 1)
     goals = work[-1] * np.arange(1, world_size) // world_size
     bounds: Array = np.concatenate([[0], np.searchsorted(work, goals), [graph.num_nodes]])
@@ -151,7 +151,7 @@ def partition_bounds(graph: Graph, world_size: int) -> Array:
 
 
 def find_boundary(graph: Graph, bounds: Array, rank: int) -> Array:
-    """Return the sources (H,) int64 of a rank's edges that other ranks own, ascending, and so grouped by owner."""
+    """Return the sources (H,) int64 of a rank's in-edges that other ranks own. They are ascending, and so grouped by owner."""
     first, last = bounds[rank], bounds[rank + 1]
     named = np.zeros(graph.num_nodes, bool)
     named[graph.indices[graph.indptr[first] : graph.indptr[last]]] = True
@@ -160,7 +160,7 @@ def find_boundary(graph: Graph, bounds: Array, rank: int) -> Array:
 
 
 class Exchange(torch.autograd.Function):
-    """An autograd function that maps a rank's own rows (N, C) to those of its boundary (H, C); gradients are summed at the owners."""
+    """An autograd function that sends a rank's own rows (N, C) and returns the rows (H, C) of its boundary. Gradients are summed at the owners."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, boundary: Boundary) -> Tensor:

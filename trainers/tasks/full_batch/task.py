@@ -41,7 +41,7 @@ class FullBatchDataModule(NodeDataModule):
             scale: size of a synthetic data set relative to the real one.
             features: stored takes the data set's features; degrees or walks computes features from the graph instead.
             chunk_edges: approximate number of edges that a layer processes at once. A rank with more edges recomputes layers in the backward pass.
-            seed: seed of dropout; by default that of seed_everything.
+            seed: random seed of dropout; by default that of seed_everything.
 
         Raises:
             InputError: the data set cannot be used, or a size is below 1.
@@ -78,15 +78,15 @@ class FullBatchDataModule(NodeDataModule):
 class WholeGraphClassifier(NodeClassifier):
     """A node classifier trained on the whole graph at once; its options, metrics and evaluation are those of ``NodeClassifier``.
 
-    With one rank and no dropout, the gradient is that of all training nodes and their full neighbourhoods. It does not depend on ``chunk_edges`` or
-    the number of ranks, except for the order of float32 sums. Dropout draws per chunk and rank, so it depends on both. With equal settings, runs on a
-    CPU are bit-identical.
+    The gradient is that of all training nodes with their full neighbourhoods. Without dropout it does not depend on ``chunk_edges`` and the number of
+    ranks, except for the order of float32 sums. Dropout masks are drawn per chunk and rank, so they depend on both. Runs with equal settings on a CPU
+    are bit-identical.
     """
 
     data_class = FullBatchDataModule
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, and for training build the rank's partition.
+        """Check that the model matches the data, and for training build the rank's partition.
 
         Raises:
             InputError: the model does not fit the data, does not offer its layers, or has batch norm although the rank has several chunks.
@@ -115,7 +115,7 @@ class WholeGraphClassifier(NodeClassifier):
         if not isinstance(model, LayerwiseModule):
             raise RuntimeError("the model was not checked in setup")
         logits = self._part.apply(model, self.forward_inputs, address)[batch.x - self._part.first]
-        # A rank without training nodes takes part in all collectives with a gradient of 0.
+        # A rank without training nodes takes part in all collectives, with a gradient of 0.
         total = self.compute_loss("fit", logits, batch.y) if len(batch.y) else logits.sum()
         self.log("train_loss_step", total.detach() / max(1, len(batch.y)), batch_size=max(1, len(batch.y)))
         return total * (self.trainer.world_size / self._num_train)

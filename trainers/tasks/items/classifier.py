@@ -45,12 +45,12 @@ class ItemClassifier(LabelMixin):
             model: module that maps a batch's ``x`` to outputs.
             num_classes: number of classes, labels or targets.
             multilabel: whether an item may have several labels.
-            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
-                r2. Or a metric of torchmetrics, or a collection.
-            class_weight: balanced weights each class of the training split inversely to its frequency.
+            metric: metric to log. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
+                r2. Or a metric or MetricCollection of torchmetrics.
+            class_weight: balanced weights the loss of each class inversely to its frequency in the training split. By default all classes count equally.
             loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
             optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
-            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
+            lr_scheduler: learning rate schedule, stepped after each epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
         """
         super().__init__(loss=loss, optimizer=optimizer, lr_scheduler=lr_scheduler)
         self.model = model
@@ -86,7 +86,7 @@ class ItemClassifier(LabelMixin):
     chunked_step = training_step
 
     def make_chunks(self, batch: ItemBatch) -> list[Chunk]:
-        """Divide a batch into the pipeline's chunks: contiguous items, of equal numbers up to one."""
+        """Divide a batch into the pipeline's chunks of contiguous items, whose sizes differ by at most one."""
         strategy: Any = self.trainer.strategy
         number = min(strategy.plan.chunks, len(batch.y))
         bounds = [part[[0, -1]] + [0, 1] for part in np.array_split(np.arange(len(batch.y)), number)]
@@ -118,11 +118,11 @@ class ItemClassifier(LabelMixin):
         return self.compute_loss("fit", logits, y) / num_step_items
 
     def predict_step(self, batch: ItemBatch, batch_idx: int) -> Tensor:
-        """Return logits (B, num_classes) float32 on the CPU for a batch of this rank's share."""
+        """Return logits (B, num_classes) float32 on the CPU for a batch."""
         logits: Tensor = self(batch)
         return logits.float().cpu()
 
     def evaluate(self, stage: str, batch: ItemBatch) -> None:
-        """Evaluate a batch of this rank's share."""
+        """Compute the loss of a batch, and update the stage's metrics."""
         if len(batch.y):
             self.compute_loss(stage, self(batch), batch.y)

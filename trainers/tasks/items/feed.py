@@ -1,7 +1,7 @@
 """Data loading for independent items (images, small graphs, nodes with precomputed features), which need no sampling.
 
-The order and the ranks' shares come from ``engine/schedule.py``, with its guarantees. Every rank makes the same number of steps. Each item of an
-epoch is in one batch of one rank. A resumed run gets the same batches.
+``engine/schedule.py`` decides the order of items and their assignment to ranks. It guarantees that every rank makes the same number of steps, that each
+item of an epoch is in one batch of one rank, and that a resumed run gets the same batches.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class ItemBatch(NamedTuple):
 
     @property
     def num_edges(self) -> int:
-        """Number of sampled edges: 0."""
+        """Number of sampled edges: 0, since items have none. ``ThroughputMonitor`` reads it."""
         return 0
 
 
 Collate = Callable[[Array, Address | None], tuple[Any, Tensor]]
-"""A function that maps item numbers (B,) and the batch's address to the model's input and the classes."""
+"""A function that maps item numbers (B,) and the batch's address (None in evaluation) to the model's input and the labels."""
 Joined = tuple[Callable[[Array], dict[str, Array]], Callable[[dict[str, Array]], tuple[Any, Tensor]]]
 """Two functions: ``ItemTask.join``, which workers call, and one that converts its arrays to the output of ``Collate``."""
 
 
 class ItemLoader(EpochLoader[ItemBatch]):
-    """A loader of this rank's batches, which are put together in this process or by worker processes; see ``EpochLoader``."""
+    """A loader of this rank's batches, which this process or worker processes assemble; see ``EpochLoader``."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Items(Protocol):
 class ItemDataModule(SharedDataModule):
     """A base data module for independent items. A subclass opens the data and defines ``collate``, and ``joined`` if workers can make its batches.
 
-    In evaluation, each rank has a contiguous share of the items. Every rank makes the same number of steps; the last batch may be empty.
+    In evaluation, each rank gets a contiguous part of the items. Every rank makes the same number of steps, so its last batch may be empty.
     """
 
     joined: Joined | None = None
@@ -132,11 +132,11 @@ class ItemDataModule(SharedDataModule):
         warn_of_overlaps(data.name, data.splits, "items")
 
     def collate(self, items: Array, address: Address | None) -> tuple[Any, Tensor]:
-        """Return the model's input for ``items`` (B,), and their classes (B,) int64. ``address`` is None outside training."""
+        """Return the model's input for ``items`` (B,), and their labels. ``address`` is that of the training batch, or None in evaluation."""
         raise NotImplementedError
 
     def make_loader(self, rank: int, world_size: int, seed: int) -> ItemLoader:
-        """Return the training loader of a rank; in a pipeline, of a copy of the model. It can also check the sizes before a run."""
+        """Return the training loader of a rank, or in a pipeline of a model replica. It starts no processes, so it can also check sizes before a run."""
         schedule = Schedule(items=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
         if (check := self.from_strategy("check_items", None)) is not None:
             check(schedule)

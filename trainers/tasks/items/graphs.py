@@ -1,4 +1,4 @@
-"""Classification and regression of small graphs. A batch is one disconnected graph; node vectors are pooled per graph."""
+"""Classification and regression of small graphs. A batch joins its graphs to one disconnected graph, as in PyG; node vectors are pooled per graph."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ class GraphDataModule(ItemDataModule):
         """Open the graphs.
 
         Args:
-            dataset: name of a .npz file or a folder, for instance tu_mutag, or one of OGB's ogbg-mol data sets, or in Python ``SmallGraphs``.
+            dataset: name of a .npz file or a folder, such as tu_mutag; one of OGB's ogbg-mol data sets; or in Python ``SmallGraphs``.
             root: folder with the file; by default $HOPTRAIN_DATA.
-            fold: number of the test fold, 0 to 9, for data with folds; the next fold is for validation.
+            fold: number of the test fold, 0 to 9, for data with folds for cross-validation. The next fold is for validation.
             batch_size: number of graphs per rank and step.
-            seed: seed of the order; by default that of seed_everything.
-            num_workers: processes per rank that put batches together; 0 does this in the training process.
+            seed: seed of the order of examples; by default that of seed_everything.
+            num_workers: worker processes per rank that assemble batches; 0 assembles them in the training process.
             worker_options: options of the queue from the worker processes.
-            edge_features: use edge features if the graphs have some; only some convolutions read them.
-            categorical: features are category numbers, as OGB's features of atoms and bonds; the model learns an embedding for each category.
+            edge_features: use the graphs' edge features, if any; only some convolutions read them.
+            categorical: features are category numbers, like OGB's features of atoms and bonds; the model learns an embedding for each category.
         """
         data = open_data(dataset, load_small_graphs, root=root, fold=fold)
         if not edge_features:
@@ -141,7 +141,7 @@ def graph_tensors(arrays: dict[str, Array]) -> tuple[GraphBatch, Tensor]:
 
 
 class Categories(nn.Module):
-    """A module that maps category numbers (N, K) to (N, width): the sum of the columns' embeddings, as OGB's AtomEncoder."""
+    """A module that maps category numbers (N, K) to the sum (N, width) of an embedding per column, like OGB's AtomEncoder."""
 
     def __init__(self, sizes: tuple[int, ...], width: int) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class GraphModel(nn.Module):
 
 
 class GraphClassifier(ItemClassifier):
-    """A LightningModule that classifies small graphs, or predicts their targets; by default with GIN and sums (Xu et al. 2019).
+    """A LightningModule that classifies small graphs, or predicts their targets; by default with GIN layers and sum pooling (Xu et al. 2019).
 
     Examples:
         >>> import numpy as np
@@ -230,7 +230,7 @@ class GraphClassifier(ItemClassifier):
         weight_decay: float = 0.0,
         **options: Any,
     ) -> None:
-        """Build the model. The first six arguments come from the data on the command line.
+        """Build the model. On the command line, the first six arguments come from the data.
 
         Args:
             in_channels: number of features of a node.
@@ -242,9 +242,9 @@ class GraphClassifier(ItemClassifier):
             arch: layer type: gin, sage, gat or gcn; or gine, gatv2, transformer or nnconv, which read edge features.
             num_layers: number of convolutions.
             hidden_channels: width of all layers.
-            readout: sum or mean, how a graph's node vectors are pooled.
+            readout: how a graph's node vectors are pooled: sum or mean.
             norm: normalisation between layers: none, batch or layer.
-            dropout: share of hidden inputs to drop.
+            dropout: dropout probability of the inputs of hidden layers.
             heads: number of attention heads of gat, gatv2 and transformer.
             lr: AdamW's learning rate.
             weight_decay: AdamW's weight decay.
@@ -268,7 +268,7 @@ class GraphClassifier(ItemClassifier):
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data.
+        """Check that the model matches the data.
 
         Raises:
             InputError: the model was built for other data.

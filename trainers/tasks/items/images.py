@@ -52,9 +52,9 @@ class ImageDataModule(ItemDataModule):
             root: folder with the files; by default $HOPTRAIN_DATA.
             batch_size: number of images per rank and step.
             seed: seed of the order and of the random changes to training images; by default that of seed_everything.
-            shift: shift each training image at random by up to this number of pixels in each direction; new pixels have the middle value of the
-                range.
-            mirror: mirror training images at random, half of them.
+            shift: shift each training image at random by up to this number of pixels in each direction; pixels that move in get the middle value of
+                the range.
+            mirror: mirror each training image horizontally with probability 1/2.
         """
         if shift < 0:
             raise InputError(f"shift is {shift}: the number of pixels must be at least 0; give 0 or more")
@@ -68,14 +68,14 @@ class ImageDataModule(ItemDataModule):
         return self.data.shape
 
     def collate(self, items: Array, address: Address | None) -> tuple[Tensor, Tensor]:
-        """Return images and their classes; training images, which have an address, are changed at random."""
+        """Return images and their classes. With ``address`` (in training), shift and mirror images at random."""
         x = torch.from_numpy(np.take(self.data.x, items, axis=0)).float() / self.data.white * 2 - 1
         if address is not None and (self.shift or self.mirror):
             x = self._change(x, random_words(len(x), *address, HOP_IMAGES))
         return x, torch.from_numpy(np.take(self.data.y, items))
 
     def _change(self, x: Tensor, words: Array) -> Tensor:
-        """Mirror and shift images by the bits of each image's random word: one bit, and 31 bits for each direction."""
+        """Mirror and shift images by the bits of each image's random word: one bit mirrors it, and 31 bits shift it in each direction."""
         count, height, width, _ = x.shape
         if self.mirror:
             x = torch.where(torch.from_numpy(words >> np.uint64(63) == 1)[:, None, None, None], x.flip(2), x)
@@ -114,18 +114,18 @@ class ImageClassifier(ItemClassifier):
         lr_scheduler: LRSchedulerCallable | None = None,
         **options: Any,
     ) -> None:
-        """Build the model. The first two arguments come from the data on the command line.
+        """Build the model. On the command line, the first two arguments come from the data.
 
         Args:
             image_shape: height, width and channels of an image.
             num_classes: number of classes.
             lr: AdamW's learning rate.
             weight_decay: AdamW's weight decay.
-            metric: metric: acc, macro_f1 or auc; or a metric of torchmetrics, or a collection.
-            class_weight: balanced weights each class of the training split inversely to its frequency.
+            metric: metric to log: acc, macro_f1 or auc; or a metric or MetricCollection of torchmetrics.
+            class_weight: balanced weights the loss of each class inversely to its frequency in the training split. By default all classes count equally.
             loss: your own loss instead of the task's: a loss of torch.nn, or a function of outputs and targets.
             optimizer: your own optimiser: a function of the parameters, such as a class of torch.optim. Then lr and weight_decay are not used.
-            lr_scheduler: schedule of the learning rate by epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
+            lr_scheduler: learning rate schedule, stepped after each epoch: a function of the optimiser, such as a class of torch.optim.lr_scheduler.
             options: further options of ``ViG``.
         """
         check_training(lr=lr, weight_decay=weight_decay)

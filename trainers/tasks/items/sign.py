@@ -1,6 +1,6 @@
 """SIGN (Frasca et al. 2020): an MLP classifies nodes from features of 0 to K hops, which are computed before training.
 
-A batch is any set of nodes and needs no neighbours. It can be divided at will, in a pipeline too, without losing edges.
+A batch is any set of nodes and needs no neighbours, so a pipeline can divide it into chunks without losing edges.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SIGNDataModule(ItemDataModule):
             scale: size of a synthetic data set relative to the real one.
             normalize_features: divide each node's features by their sum, before the hops are computed.
             batch_size: number of nodes per rank and step.
-            seed: seed of the order; by default that of seed_everything.
+            seed: seed of the order of examples; by default that of seed_everything.
         """
         data = open_data(dataset, load_dataset, root=root, scale=scale)
         if data.y is None or data.is_multilabel or data.is_regression:
@@ -86,7 +86,7 @@ class SIGNDataModule(ItemDataModule):
 
 
 class SIGN(nn.Module):
-    """A module with a linear map for each hop, whose concatenated outputs enter an MLP of ``num_layers``. A pipeline can split it."""
+    """A module with a linear map for each hop; an MLP of ``num_layers`` layers maps their concatenated outputs to logits. A pipeline can split it."""
 
     def __init__(self, in_channels: int, num_classes: int, num_hops: int, hidden_channels: int, num_layers: int, dropout: float) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class SIGN(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """Number of layers for a pipeline: one with the maps of all hops, then those of the MLP."""
+        """Number of layers that a pipeline can divide: the maps of all hops count as one, followed by the layers of the MLP."""
         return len(self.layers)
 
     def layer(self, i: int, x: Tensor) -> Tensor:
@@ -167,15 +167,15 @@ class SIGNClassifier(ItemClassifier):
         weight_decay: float = 0.0,
         **options: Any,
     ) -> None:
-        """Build the model. The first three arguments come from the data on the command line.
+        """Build the model. On the command line, the first three arguments come from the data.
 
         Args:
             in_channels: number of features of a node.
             num_classes: number of classes.
             num_hops: number of hops of the precomputed features, K.
             hidden_channels: width of each hop's map and of the MLP's hidden layers.
-            num_layers: number of layers of the MLP after the hops' maps, including the output layer.
-            dropout: share of features and of hidden values to drop.
+            num_layers: number of layers of the MLP that follows the hops' maps, including the output layer.
+            dropout: dropout probability of the features and of hidden values.
             lr: AdamW's learning rate.
             weight_decay: AdamW's weight decay.
             options: further options of ``ItemClassifier``: metric, class_weight, loss, optimizer and lr_scheduler.

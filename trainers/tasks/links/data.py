@@ -1,4 +1,4 @@
-"""Data modules of link prediction: they hold links out, provide negatives, and train on mini-batches of the other links."""
+"""Data modules for link prediction. They hold links out for validation and test, provide negatives, and train on mini-batches of the other links."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ SHARES = (0.05, 0.1)
 class HeldOutLinks(SampledDataModule):
     """A base class of data modules that hold links out of the graph for validation and test.
 
-    Held-out links use one numbering of all ends. In a relation's range, source u is begin + u. Destination v is begin + V_s + v, after the V_s
-    nodes of the source type (also if both ends have the same type). In a homogeneous graph, the numbers are node ids.
+    In held-out links, the ends of all relations are numbered consecutively. Each relation has a range of numbers: its V_s sources first, then its
+    destinations. So source u is begin + u, and destination v is begin + V_s + v (also if both ends have the same type). In a homogeneous graph, the
+    numbers are node ids.
 
     Attributes:
         held_out: links of validation and test, and their negatives.
         known: graph of all links, including held-out ones, in both directions; None if links are not ranked among all nodes.
         passed: graph of the links that are not held out, in both directions; None if links are not ranked among all nodes.
-        ends: number ranges [begin, end) of each relation's sources and destinations.
+        ends: ranges [begin, end) of the numbers of each relation's sources and destinations.
         relation_names: names of the relations; one empty name if there is only one.
     """
 
@@ -69,7 +70,7 @@ class HeldOutLinks(SampledDataModule):
         return places
 
     def draw_negatives(self, graph: Graph, links: Mapping[str, Array], seed: int) -> dict[str, Array | None]:
-        """Draw for each split as many pairs (2, N) without a link in ``graph``, by relation. No pair of a relation is in two splits."""
+        """Draw negatives for each split: for its N links of a relation, N pairs (2, N) without a link in ``graph``. No pair of a relation is in two splits."""
         draws = [pairs_without_link(graph, own) for own in self.ends]
         before, others = [np.zeros((2, 0), np.int64)] * len(draws), dict[str, Array | None]()
         for stream, (name, own) in enumerate(links.items()):
@@ -108,7 +109,7 @@ class HeldOutLinks(SampledDataModule):
         batches = []
         if name in self.held_out and self.held_out[name].links.shape[1]:
             links, others = self.held_out[name]
-            if others is None:  # one rank evaluates all links of a source
+            if others is None:  # without given negatives, one rank evaluates all links of a source
                 mine = np.isin(links[0], self.share(np.unique(links[0])))
                 batches.append(LinkBatch(torch.from_numpy(links[:, mine]), None))
             else:
@@ -152,9 +153,10 @@ def _hold_out(
 class LinkDataModule(HeldOutLinks, NodeDataModule):
     """A data module that holds links out of a graph, and trains on mini-batches of the other links from a ``LinkSampler``.
 
-    Messages never pass along held-out links, in validation and test either. Labels are not needed.
+    Messages never pass along held-out links, not even in validation and test. Labels are not needed.
 
-    If the sampler has ``dst_range``, every link leads from another node to one of these, as from users to items. Validation and test do the same.
+    If the sampler has ``dst_range``, every link is oriented from a node outside this range to a node in it, for instance from users to items. Links of
+    validation and test are oriented likewise.
 
     Examples:
         >>> from hoptrain import LinkDataModule, LinkSampler, NeighborSampler
@@ -187,16 +189,16 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
             dataset: name of a data set ('hoptrain data list' shows them), a folder written by 'hoptrain data convert', or in Python a ``Dataset``.
                 Labels are not needed.
             sampler: a ``LinkSampler`` without edges.
-            val_ratio: share of the links for validation.
-            test_ratio: share of the links for the test.
+            val_ratio: fraction of the links for validation.
+            test_ratio: fraction of the links for the test.
             split_seed: seed of the random choice of held-out links; it does not depend on the training seed.
             split: which links are held out: random, temporal (the latest), or predefined (those in ``Dataset.edge_splits``). By default predefined
-                if the data set has edge_splits, else share.
-            eval_negatives: negatives in validation and test: uniform (as many random pairs without a link), all (each link against all nodes at
-                either end, except for other links), or predefined (those in ``Dataset.negatives``). By default predefined if the data set has negatives, all if
-                the sampler has ``dst_range``, else uniform.
+                if the data set has edge_splits, else random.
+            eval_negatives: negatives in validation and test: uniform (one random pair without a link for each link), all (each link is ranked among
+                all pairs with the same source, and with the same destination, except for other links), or predefined (those in ``Dataset.negatives``).
+                By default predefined if the data set has negatives, all if the sampler has ``dst_range``, else uniform.
             leaked_edges: how to treat training edges that are copies or reverses of held-out links, with a predefined split: error raises an error (the
-                default, except for OGB's data sets), drop removes the edges, keep keeps them (for contacts that recur).
+                default, except for OGB's data sets), drop removes the edges, keep keeps them (for events that recur).
             options: further options of ``NodeDataModule``; ``batch_size`` counts edges.
 
         Raises:
@@ -255,14 +257,14 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
 
     @property
     def default_metric(self) -> str:
-        """Default metric: OGB's own for its data sets, else ROC AUC."""
+        """Default metric: for OGB's data sets the one of OGB's leaderboard, else auc."""
         return str(self.data.meta.get("score", TASKS["links"].metric))
 
     def check_score(self, metric: str, number: int) -> None:
         """Raise InputError if the evaluation cannot compute a metric.
 
         Raises:
-            InputError: the metric needs other negatives, or ranks among all nodes, which ``dst_range`` exclude.
+            InputError: the metric needs other negatives, or needs ranks among all nodes although the sampler has ``dst_range``.
         """
         super().check_score(metric, number)
         if not number and self.known is not None and self.bounds != (0, self.data.graph.num_nodes):
@@ -270,10 +272,10 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
 
 
 def orient_links(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, int]) -> dict[str, Array]:
-    """Return links (2, N) by name, each reversed if its source is one of the destinations and its destination is not.
+    """Return links (2, N) by name, reversed where only the source is in ``bounds``, so that all destinations are in ``bounds``.
 
     Raises:
-        InputError: an edge of the graph or a link joins two of the destinations, or a link joins two other nodes.
+        InputError: an edge of the graph or a link has both ends in ``bounds``, or a link has no end in it.
     """
     begin, end = bounds
     turned = {}
@@ -294,9 +296,9 @@ def orient_links(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, in
 
 
 class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
-    """A data module that holds links of some relations out of a heterogeneous graph, and trains on the others through a ``HeteroLinkSampler``.
+    """A data module that holds out links of some relations of a heterogeneous graph, and trains on the other links of a ``HeteroLinkSampler``.
 
-    Messages never pass along held-out links, in validation and test either. Labels are not needed.
+    Messages never pass along held-out links, not even in validation and test. Labels are not needed.
 
     Examples:
         >>> from hoptrain import HeteroLinkDataModule, HeteroLinkSampler, HeteroSampler
@@ -334,15 +336,15 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
             scale: size of a synthetic data set relative to the real one.
             add_reverse: add the reverse of each relation NAME as a relation rev_NAME.
             seed_type: needed only for a folder of tables without labels or with labels of several types; give any node type, since links do not use labels.
-            val_ratio: share of each relation's links for validation.
-            test_ratio: share of each relation's links for the test.
+            val_ratio: fraction of each relation's links for validation.
+            test_ratio: fraction of each relation's links for the test.
             split_seed: seed of the random choice of held-out links; it does not depend on the training seed.
             split: which links are held out: random, temporal (the latest), or predefined (those in ``HeteroDataset.edge_splits``). By default
                 predefined if one of the relations has edge_splits, else random.
-            eval_negatives: negatives in validation and test: uniform (as many random pairs of the relation's types without a link), or all (each
-                source with all destinations and each destination with all sources, except for other links).
+            eval_negatives: negatives in validation and test: uniform (for each link one random pair of the relation's types without a link), or all
+                (each link is ranked among all pairs with the same source, and with the same destination, except for other links).
             leaked_edges: how to treat training edges that are copies or reverses of held-out links, with a predefined split: error raises an error (the
-                default, except for OGB's data sets), drop removes the edges, keep keeps them (for contacts that recur).
+                default, except for OGB's data sets), drop removes the edges, keep keeps them (for events that recur).
             feed: further options of ``SampledDataModule``, such as num_workers; ``batch_size`` counts edges.
 
         Raises:
@@ -380,7 +382,7 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
         return names[0] if len(names) == 1 else names
 
     def every_item(self) -> Array:
-        """Return numbers (N,) of the nodes of all types that links join, type by type."""
+        """Return the numbers (N,) of all nodes of the types at the ends of links, type by type."""
         relations = self.sampler.relations  # type: ignore[attr-defined]
         return np.arange(sum(self.data.graph.num_nodes[kind] for kind in types_of(relations)))
 
@@ -398,5 +400,5 @@ def _with_all_edges(sampler: Sampler) -> HeteroLinkSampler:
 
 
 def types_of(relations: Sequence[Relation]) -> list[str]:
-    """Return the node types that relations join, each once, source types before destination types."""
+    """Return the node types at the ends of relations, each once, source types before destination types."""
     return list(dict.fromkeys(kind for source, _, destination in relations for kind in (source, destination)))

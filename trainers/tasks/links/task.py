@@ -61,27 +61,27 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
         l2: float = 0.0,
         **options: Any,
     ) -> None:
-        """Build the model. The first three arguments and ``default_metric`` come from the data on the command line.
+        """Build the model. On the command line, the first three arguments and ``default_metric`` come from the data.
 
         Args:
             in_channels: number of features of a node; 0 without features.
             num_layers: number of layers, which equals the sampler's hops.
             num_nodes: number of nodes, V, if they have no features; else 0.
-            hidden_channels: width of the hidden layers (over all attention heads together).
+            hidden_channels: width of the hidden layers (the sum over all attention heads).
             out_channels: width of the nodes' output vectors.
-            dropout: share of hidden inputs to drop (and of gat's attention).
-            decoder: how a pair's logit is computed: dot (inner product), distmult (inner product with learned channel weights), complex (the same
-                with complex numbers), mlp (an MLP on both vectors), or hadamard (an MLP on their product).
+            dropout: dropout probability of the inputs of hidden layers (and of gat's attention weights).
+            decoder: how the logit of a pair is computed from two vectors: dot (inner product), distmult (inner product with learned channel weights),
+                complex (distmult with complex numbers), mlp (an MLP on the concatenated vectors), or hadamard (an MLP on their product).
             metric: metric of validation and test: auc, ap, mrr or hits@K, such as hits@20 (``hoptrain.trainers.metrics.links``); or recall@K,
                 precision@K or ndcg@K (``hoptrain.trainers.metrics.top``). Or a metric of torchmetrics or torch_geometric.metrics, or a collection.
             default_metric: metric if ``metric`` is not given.
-            hard_negatives: number of each link's negatives that count in the loss, those with the highest logits (Zhang et al. 2013, "Optimizing
+            hard_negatives: use only this number of each link's negatives in the loss, those with the highest logits (Zhang et al. 2013, "Optimizing
                 top-n collaborative filtering via dynamic negative item sampling"); by default all.
             embeddings: for nodes without features, learn an embedding of ``hidden_channels`` per node: sparse uses ``SparseAdam``, which updates only
                 the batch's rows and has no weight decay; dense uses Adam, which updates all rows at every step.
             loss: bce (binary cross-entropy), bpr (Bayesian personalised ranking, Rendle et al. 2009), or your own, of the pairs' logits and labels.
-            l2: penalty of embeddings: the loss of a batch grows by l2 times the sum of squares of its ends' embeddings, divided by the number of
-                links.
+            l2: weight of an L2 penalty of embeddings: the sum of squares of the embeddings at the ends of the batch's pairs, divided by the number of
+                links, is added to the loss with this weight.
             options: further options of ``GraphTask``, such as arch, lr and optimizer.
 
         Raises:
@@ -101,7 +101,7 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
         self.table: Any = _make_table(embeddings, num_nodes, hidden_channels)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, and make the metrics.
+        """Check that the model matches the data, and make the metrics.
 
         Raises:
             InputError: the model was built for other data, or the metric or the loss needs other negatives.
@@ -142,7 +142,7 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
 
 
 def _check_embeddings(embeddings: Embeddings, num_nodes: int, in_channels: int, l2: float) -> None:
-    """Raise InputError on embeddings of nodes with features, a penalty without embeddings, or nodes with neither."""
+    """Raise InputError if nodes have both features and embeddings or neither, or if ``l2`` is given without embeddings."""
     is_learnt = embeddings != "none"
     if num_nodes and not is_learnt:
         raise InputError(
@@ -170,7 +170,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
     """A LightningModule that predicts links of a heterogeneous graph with a ``HeteroGNN`` and a decoder for each relation.
 
     It logs ``train_loss``, and the loss and the metric of validation and test, for instance as ``val_auc``. ``LinkTaskMixin`` describes the loss.
-    With several relations, the metric is over all links together, and each relation's own is logged too, as ``val_auc/author:writes:paper``.
+    With several relations, the metric is computed over all links together, and also for each relation, logged as ``val_auc/author:writes:paper``.
 
     Examples:
         >>> from pytorch_lightning import Trainer
@@ -204,7 +204,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         embeddings: bool = False,
         **options: Any,
     ) -> None:
-        """Build the model. The first five arguments come from the data on the command line.
+        """Build the model. On the command line, the first five arguments come from the data.
 
         Args:
             in_channels: number of features of a node, by type, for the types with features.
@@ -212,12 +212,12 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
             relations: names ``source:name:destination`` of the relations.
             link_relation: relation ``source:name:destination`` of the links, or a list of relations.
             num_layers: number of layers, which equals the sampler's hops.
-            hidden_channels: width of all layers (over all attention heads together).
+            hidden_channels: width of all layers (the sum over all attention heads).
             out_channels: width of the vectors that the decoder takes.
-            decoder: how a pair's logit is computed: dot (inner product), distmult (inner product with learned channel weights), complex (the same
-                with complex numbers), mlp (an MLP on both vectors), or hadamard (an MLP on their product).
-            metric: metric: auc, ap, mrr or hits@K, such as hits@20; or recall@K, precision@K or ndcg@K; or a metric of torchmetrics or PyG.
-            hard_negatives: number of each link's negatives that count in the loss, those with the highest logits; by default all.
+            decoder: how the logit of a pair is computed from two vectors: dot (inner product), distmult (inner product with learned channel weights),
+                complex (distmult with complex numbers), mlp (an MLP on the concatenated vectors), or hadamard (an MLP on their product).
+            metric: metric to log: auc, ap, mrr or hits@K, such as hits@20; or recall@K, precision@K or ndcg@K; or a metric of torchmetrics or PyG.
+            hard_negatives: use only this number of each link's negatives in the loss, those with the highest logits; by default all.
             loss: bce (binary cross-entropy), bpr (Bayesian personalised ranking, Rendle et al. 2009), or your own, of the pairs' logits and labels.
             arch: layer type: rgcn, gat, gin, graphconv, hgt or han; or gatv2 or transformer, which read edge features.
             embeddings: learn an embedding for each node of the types without features.
@@ -234,7 +234,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         self.model = self.make_gnn(arch, in_channels, num_nodes, relations, types_of(self._relations), *sizes, embeddings)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data, and make the metrics.
+        """Check that the model matches the data, and make the metrics.
 
         Raises:
             InputError: the model was built for other data, or the metric or the loss needs other negatives.
@@ -259,7 +259,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         return torch.cat(parts)[torch.argsort(torch.cat(order))]
 
     def infer(self, nodes: Array) -> Tensor:
-        """Compute vectors (N, C) of ``nodes`` (N,) from full neighbourhoods; these are ascending numbers as in ``HeldOutLinks.held_out``."""
+        """Compute vectors (N, C) of ``nodes`` (N,) from full neighbourhoods; ``nodes`` are ascending and numbered as in ``HeldOutLinks``."""
         asked = []
         for (kind, _, other), (sources, destinations) in zip(self._relations, self._datamodule.ends, strict=True):
             for each, (begin, end) in ((kind, sources), (other, destinations)):
@@ -268,7 +268,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         return self._vectors(asked)
 
     def _vectors(self, asked: Sequence[tuple[str, Array]]) -> Tensor:
-        """Compute vectors (N, C) of nodes, given as (type, ids) groups."""
+        """Compute vectors (N, C) of nodes, which are given as groups (type, ids)."""
         wanted = {kind: np.unique(np.concatenate([ids for other, ids in asked if other == kind])) for kind, _ in asked}
         made = self.exact(wanted)
         return torch.cat([made[kind][torch.from_numpy(np.searchsorted(wanted[kind], ids)).to(self.device)] for kind, ids in asked])
@@ -279,7 +279,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         return f"the vectors of all nodes of type {', then of type '.join(types_of(self._relations))}"
 
     def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
-        """Return vectors (N, C) float32 on the CPU of this rank's share of the nodes that links join, type by type."""
+        """Return vectors (N, C) float32 on the CPU of this rank's part of the nodes at the ends of links, type by type."""
         numbers, asked, begin = batch.node_ids.cpu().numpy(), [], 0
         for kind in types_of(self._relations):
             end = begin + self._datamodule.data.graph.num_nodes[kind]

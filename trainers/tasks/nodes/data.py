@@ -24,8 +24,8 @@ Features = Literal["stored", "degrees", "walks"]
 class NodeDataModule(SampledDataModule):
     """A data module for node-level tasks: it loads a data set and trains on mini-batches from sampler processes.
 
-    Validation, test and predict loaders give node ids: the model evaluates them from full neighbourhoods. With an ``eval_sampler`` they give mini-batches.
-    To predict, data need no labels and may have other nodes than in training.
+    Validation, test and predict loaders yield node ids, which the model evaluates from full neighbourhoods; with an ``eval_sampler`` they yield
+    mini-batches. For prediction, the data set needs no labels and may have other nodes than the one of the training.
 
     Examples:
         >>> from hoptrain import NodeDataModule, NeighborSampler
@@ -59,7 +59,7 @@ class NodeDataModule(SampledDataModule):
             sampler: sampling algorithm, for instance NeighborSampler with its fanouts.
             root: folder with the data sets' files; by default $HOPTRAIN_DATA.
             scale: size of a synthetic data set relative to the real one.
-            in_memory: copy graph and features into this process's memory first, which makes sampling faster; requires num_workers=0.
+            in_memory: copy graph and features into the memory of the training process, which makes sampling faster; requires num_workers=0.
             features: stored takes the data set's features; degrees or walks computes features from the graph instead.
             partitions: folder written by 'hoptrain data partition' with the partitioned data set. Each machine needs only its own partition.
             full_supervision: train on all labelled nodes outside the validation and test splits, as in the FastGCN paper and its successors.
@@ -87,7 +87,7 @@ class NodeDataModule(SampledDataModule):
         """Open the partitioned data set in a folder.
 
         Raises:
-            InputError: the folder holds another data set, or a task or an option does not support partitions; see also ``open_partitioned``.
+            InputError: the folder holds another data set, or the task or an option does not support partitions; see also ``open_partitioned``.
         """
         plain = {"root": None, "in_memory": False, "features": "stored"}
         for name, value in options.items():
@@ -109,7 +109,7 @@ class NodeDataModule(SampledDataModule):
         return data
 
     def prepare(self, data: Dataset) -> Dataset:
-        """Return the data to train on. It is called before features are computed from the graph."""
+        """Return the data set to train on. A subclass may change it here; features that are computed from the graph are computed afterwards."""
         warn_of_overlaps(data.name, data.splits, "nodes")
         return data
 
@@ -157,7 +157,7 @@ def with_features(data: Dataset, features: Features, is_needed: bool = True) -> 
     """Return the data set with its own features, or with features computed from its graph (see ``make_features``).
 
     Raises:
-        InputError: features are needed, the data set has none and none are computed; or ``features`` is an unknown word.
+        InputError: features are needed, but the data set has none and none are computed; or ``features`` has an unknown value.
     """
     check_choice("features", features, get_args(Features))
     if features != "stored":
@@ -210,7 +210,7 @@ def check_within_reach(data: HeteroDataset, seed_types: Sequence[str], num_hops:
 class HeteroDataModule(HeteroSizes):
     """A data module that loads a heterogeneous data set and trains on mini-batches from a sampler of heterogeneous graphs.
 
-    To predict, data need no labels.
+    For prediction, the data set needs no labels.
 
     Examples:
         >>> import numpy as np
@@ -247,13 +247,13 @@ class HeteroDataModule(HeteroSizes):
             root: folder with the data sets' files; by default $HOPTRAIN_DATA.
             scale: size of a synthetic data set relative to the real one.
             add_reverse: add the reverse of each relation NAME as a relation rev_NAME.
-            splits: suffix of the splits to use if the data set has several sets of splits; 60 takes train_60, val_60 and test_60.
+            splits: suffix that selects splits if the data set has several: for instance, 60 selects train_60, val_60 and test_60.
             metapaths: replace the relations by relations along these metapaths, such as [[paper, author, paper]]; see ``with_metapaths``.
-            seed_type: node type to classify if several tables of a folder have labels.
+            seed_type: node type to classify; needed if several tables of a folder have labels.
             feed: further options of ``SampledDataModule``, such as batch_size and num_workers.
 
         Raises:
-            InputError: the sampler does not fit the data set; see also ``check_within_reach`` and ``with_metapaths``.
+            InputError: the sampler does not match the data set; see also ``check_within_reach`` and ``with_metapaths``.
         """
         from hoptrain.samplers import HeteroPinSAGESampler  # not imported for the other data modules
 

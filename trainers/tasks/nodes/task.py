@@ -63,7 +63,7 @@ class NodeTask(LabelMixin, ExactTask):
         return total * (self.trainer.world_size / batch.num_step_seeds)
 
     def evaluate(self, stage: str, batch: NodeBatch | SampledBatch) -> None:
-        """Evaluate this rank's share of a split: node ids, or a mini-batch of the data module's ``eval_sampler``."""
+        """Compute loss and metric of this rank's part of a split, given as node ids or as a mini-batch of the ``eval_sampler``."""
         logits = self.outputs_of(batch)
         if batch.y is not None and len(batch.y):
             self.compute_loss(stage, logits, batch.y.to(self.device))
@@ -100,7 +100,7 @@ class NodeClassifier(NodeTask, GraphTask):
         class_weight: Literal["balanced"] | None = None,
         **options: Any,
     ) -> None:
-        """Build the model. The first four arguments come from the data on the command line, and with ``model`` if they are 0.
+        """Build the model. On the command line, the first four arguments come from the data; in Python, they do if ``model`` is given and they are 0.
 
         Args:
             in_channels: number of features of a node.
@@ -110,9 +110,9 @@ class NodeClassifier(NodeTask, GraphTask):
             model: your own ``nn.Module`` to train instead of a ``GNN``, in Python only. It returns logits (B, num_classes) for a batch's seeds.
             forward_inputs: inputs of your module's ``forward`` in addition to the features: blocks, blocks+degrees or edge_index
                 (``hoptrain.trainers.models.batches``). By default edge_index if ``forward`` has a parameter of this name, else blocks.
-            metric: metric. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
-                r2, with the mean squared error as loss. auc and ap are not computed in training. Or a metric of torchmetrics, or a collection.
-            class_weight: balanced weights each class of the training split inversely to its frequency.
+            metric: metric to log. For classes: acc, macro_f1 or auc. For several labels: acc or micro_f1, macro_f1, auc or ap. For regression: rmse, mae or
+                r2, with the mean squared error as loss. auc and ap are not computed in training. Or a metric or MetricCollection of torchmetrics.
+            class_weight: balanced weights the loss of each class inversely to its frequency in the training split. By default all classes count equally.
             options: further options of ``GraphTask``, such as arch, hidden_channels, lr, loss and optimizer.
 
         Raises:
@@ -124,7 +124,7 @@ class NodeClassifier(NodeTask, GraphTask):
         self.define_labels(num_classes, multilabel, metric, class_weight)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data; the number of classes comes from the data if it was not given.
+        """Check that the model matches the data; the number of classes comes from the data if it was not given.
 
         Raises:
             InputError: the model was built for other data, or the data have labels of another kind or more classes than the model.
@@ -139,7 +139,7 @@ class NodeClassifier(NodeTask, GraphTask):
     chunked_step = training_step
 
     def make_chunks(self, batch: Any) -> list[Chunk]:
-        """Return the pipeline's chunks of a ``ChunkedBatch``: each with its blocks and, where they were gathered, features and labels."""
+        """Return the pipeline's chunks of a ``ChunkedBatch``: each with its blocks and, if the batch has them, features and labels."""
         if self._feedback():
             raise InputError(
                 f"{type(self._datamodule.sampler).__name__} in a pipeline: it needs activations of all layers, which no stage has; use another sampler"
@@ -160,7 +160,7 @@ class NodeClassifier(NodeTask, GraphTask):
         return self._chunk(batch.to(self.device), 0)
 
     def chunks_to_predict(self, batch: NodeBatch, is_first: bool) -> Iterator[Chunk]:
-        """Yield chunks of nodes with their full neighbourhoods; those of the first stage have features."""
+        """Yield chunks of nodes with their full neighbourhoods; on the first stage of a pipeline they have features."""
         data = self._datamodule.data
         for part in neighborhoods(data, batch.seeds.cpu().numpy(), self._datamodule.num_hops):
             x = take_rows(data.x, part.node_ids) if is_first and data.x is not None else None
@@ -212,7 +212,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
         embeddings: bool = False,
         **options: Any,
     ) -> None:
-        """Build the model. The first seven arguments come from the data on the command line, and with ``model`` if they are left out.
+        """Build the model. On the command line, the first seven arguments come from the data; in Python, they do if ``model`` is given and they are left out.
 
         Args:
             in_channels: number of features of a node, by type, for the types with features.
@@ -223,11 +223,11 @@ class HeteroClassifier(NodeTask, HeteroTask):
             num_layers: number of layers, which equals the sampler's hops.
             multilabel: whether a node may have several labels.
             model: your own ``nn.Module`` to train instead of a ``HeteroGNN``, in Python only. Options of ``HeteroGNN`` do not apply to it.
-            forward_inputs: inputs of your module's ``forward``, blocks or edge_index; by default edge_index if a parameter's name begins so.
-            metric: metric: acc or macro_f1; for several labels also micro_f1 or ap; for regression rmse, mae or r2. Or one of torchmetrics.
-            class_weight: balanced weights each class of the training split inversely to its frequency.
+            forward_inputs: inputs of your module's ``forward``: blocks or edge_index. By default edge_index if the name of a parameter begins with it.
+            metric: metric to log: acc or macro_f1; for several labels also micro_f1 or ap; for regression rmse, mae or r2. Or a metric of torchmetrics.
+            class_weight: balanced weights the loss of each class inversely to its frequency in the training split. By default all classes count equally.
             arch: layer type: rgcn, gat, gin, graphconv, hgt or han; or gatv2 or transformer, which read edge features.
-            hidden_channels: width of all layers (over all attention heads together).
+            hidden_channels: width of all layers (the sum over all attention heads).
             embeddings: learn an embedding for each node of the types without features.
             options: further options of ``HeteroTask`` and ``HeteroGNN``, such as lr, loss, optimizer and dropout.
 
@@ -247,7 +247,7 @@ class HeteroClassifier(NodeTask, HeteroTask):
         self.model = self.make_gnn(arch, in_channels or {}, bare, relations or [], [seed_type], *sizes, embeddings)
 
     def setup(self, stage: str) -> None:
-        """Compare the model with the data; the number of classes comes from the data if it was not given.
+        """Check that the model matches the data; the number of classes comes from the data if it was not given.
 
         Raises:
             InputError: the model was built for other data, or the data have labels of another kind or more classes than the model.
