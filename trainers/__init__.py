@@ -1,6 +1,6 @@
 """The Lightning layer: command line, data modules, tasks, models, inference, pipelines, resuming and export.
 
-Public names are imported on first use. So ``hoptrain data`` need not wait for torch, and ``hoptrain doctor`` works where torch does not load.
+Public names are imported on first use. So ``hoptrain data`` does not wait for torch, and ``hoptrain doctor`` works even if torch does not load.
 """
 
 from importlib import import_module

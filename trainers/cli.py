@@ -1,6 +1,6 @@
 """The command ``hoptrain``: runs the subcommand, and reports an input error in one line with exit code 2.
 
-The engine is imported only when it is needed: ``hoptrain doctor`` must also work where the engine cannot be imported.
+The engine is imported only when needed, since ``hoptrain doctor`` must also work if it cannot be imported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEADINGS = {"fit": "training", "configs": "configurations and data", "doctor": 
 """Headings in the list of commands, by the first command below each."""
 MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
 LINES = "\n\t"
-"""Control characters of a worker's traceback that are printed as they are, not escaped."""
+"""Control characters in a worker's traceback that are printed unchanged; others are escaped."""
 
 
 @contextmanager
@@ -46,9 +46,9 @@ _UNUSED: dict[str, dict[str, Any]] = {
     "matplotlib.axes": {"Axes": object},
     "matplotlib.pyplot": {"Figure": object, "style": SimpleNamespace(context=_style)},
 }
-"""Modules that torchmetrics imports and a run does not use, by name, with the attributes that torchmetrics reads while it is imported.
+"""Modules that torchmetrics imports but a run does not use, by name. The values are the attributes that torchmetrics reads during its import.
 
-It looks up a function of SciPy, and types of matplotlib for its plots.
+These are a function of SciPy, and types of matplotlib for plots.
 """
 
 
@@ -114,7 +114,7 @@ def _dispatch(arguments: list[str]) -> int:
             from hoptrain.trainers.commands.configs import with_paths
 
             arguments = with_paths(arguments)
-            # Else torch leaves a folder in the system's temporary folder.
+            # Otherwise torch leaves a folder in the system's temporary folder.
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE_ROOT / "torchinductor"))
             gc.disable()  # else the collector scans everything that torch and Lightning define, repeatedly
             # torch and Lightning take seconds to import, so only these subcommands import them.
@@ -127,7 +127,7 @@ def _dispatch(arguments: list[str]) -> int:
             gc.enable()
             run(arguments, LIGHTNING[arguments[0]])
         return 0
-    if arguments in ([], ["bench"], ["data"]):  # the commands, the benchmarks or the actions are listed
+    if arguments in ([], ["bench"], ["data"]):  # print the list of commands, benchmarks or actions
         with suppress(SystemExit):
             _parser().parse_args([*arguments, "--help"])
         return MISTAKE
@@ -154,7 +154,7 @@ def _unwound_at_sigterm() -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    listener = signal.set_wakeup_fd(-1)  # an earlier run in this process may have set one, which would end the process at once
+    listener = signal.set_wakeup_fd(-1)  # an earlier run in this process may have set one, whose listener would end the process at once
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Makes ``pytorch_lightning`` and ``lightning.pytorch`` one package in a process, so that a program can use either with hoptrain.
+"""Make ``pytorch_lightning`` and ``lightning.pytorch`` the same package in a process, so that a program can use either with hoptrain.
 
 The distribution ``lightning`` contains a copy of both packages of ``pytorch-lightning``, with its own classes. A trainer of one copy rejects modules,
 data modules and callbacks of the other. hoptrain imports ``pytorch_lightning``, which may be an alias of ``lightning.pytorch``.
@@ -28,7 +28,7 @@ _WRONG_ADVICE = (
 
 
 def unite_packages() -> None:
-    """Make one of the two copies an alias of the other: of the one that is imported already, else of ``pytorch_lightning``.
+    """Make one of the two copies an alias of the one that is imported already, or else of ``pytorch_lightning``.
 
     Raises:
         InputError: both copies are imported already.
@@ -57,7 +57,7 @@ class _Aliases(MetaPathFinder, Loader):
     """An importer that returns the modules of one package under the names of another.
 
     Args:
-        packages: the package to return by the package that is asked for.
+        packages: maps the requested package to the package that is returned.
     """
 
     def __init__(self, packages: Mapping[str, str]) -> None:
@@ -75,4 +75,4 @@ class _Aliases(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
-            module.__spec__ = module.__spec__.loader_state  # which the import of the alias has replaced
+            module.__spec__ = module.__spec__.loader_state  # importing the alias has replaced this attribute

@@ -18,7 +18,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Raise ``InputError`` with the message that argparse would print, and the nearest valid name."""
+        """Raise ``InputError`` with argparse's message and, for an unknown option, the nearest valid name."""
         hint = ""
         if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             names = choice[2].replace("'", "")

@@ -21,11 +21,11 @@ from hoptrain.trainers.commands.table import table
 
 PACKAGE = "hoptrain.benchmarks"
 _WIDTH = 120
-"""Columns of text of the widest table."""
+"""Maximum width of a table in characters."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
-    """Add the subcommand ``bench``. Options after NAME belong to the benchmark, and are parsed when it has been imported."""
+    """Add the subcommand ``bench``. Options after NAME belong to the benchmark, and are parsed after it has been imported."""
     width = max(60, get_terminal_size().columns - 2)
     lines = [
         textwrap.fill(question, width, initial_indent=f"  {name:<18}", subsequent_indent=" " * 20) for name, question in questions().items()
@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the benchmark named by the arguments; return 0.
 
     Raises:
-        InputError: the benchmark does not exist, does not have one of the options, or its results cannot be written.
+        InputError: the benchmark does not exist, an option is unknown to it, or its results cannot be written.
     """
-    # Imported here, so that other commands do not wait for it.
+    # Imported here, so that other commands do not wait for the import.
     from hoptrain.benchmarks.common.harness import commit, load, write_results
     from hoptrain.engine import InputError
     from hoptrain.engine.errors import did_you_mean
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.benchmark!r} is no benchmark: it must be one of {', '.join(known) or 'none'}; {hint}")
     module = importlib.import_module(f"{PACKAGE}.{args.benchmark.replace('-', '_')}")
     options = option_parser(args.benchmark, known[args.benchmark], module).parse_args(args.options)
-    revision, before = commit(), load()  # before the run, since the working tree may change during a long one
+    revision, before = commit(), load()  # before the benchmark, since the working tree may change while it runs
     result = module.run(options)
     command = shlex.join(["hoptrain", "bench", args.benchmark, *args.options])
     # Printed before the files are written, so that a full disk does not lose the results of a long run.

@@ -1,4 +1,4 @@
-"""``hoptrain configs``: lists the configurations that ship with hoptrain, and finds them by name for ``--config``."""
+"""``hoptrain configs``: lists the configuration files that come with hoptrain, and resolves their names in ``--config``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SIZES = {
     "tu_proteins": "1,113 graphs",
     "wordnet31": "117,791 nodes",
 }
-"""Sizes of data sets that are not in the registry, or have no counts there."""
+"""Sizes of data sets that the registry does not list, or lists without counts."""
 _LEGEND = """\
 minutes: measured on at most 2 cores, without a GPU, and rounded up; empty if not measured
 files: ready (nothing to fetch), download (fetched at the first use), yours (--data.dataset FOLDER), or missing: the file says what you have to provide"""
@@ -119,9 +119,9 @@ def with_paths(arguments: Sequence[str]) -> list[str]:
 
 
 def with_run_config(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a command, with ``--config`` of the run that wrote the checkpoint if none is given; those of ``fit`` unchanged.
+    """Return the arguments of a command. Without ``--config``, add that of the run that wrote the checkpoint (except for ``fit``).
 
-    A run saves its ``config.yaml`` one folder above that of its checkpoints.
+    A run saves its ``config.yaml`` in the parent of the checkpoints' folder.
     """
     options = dict(options_of(arguments))
     checkpoint = Path(options.get("--ckpt_path", "")).absolute()

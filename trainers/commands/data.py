@@ -29,9 +29,9 @@ from hoptrain.trainers.commands import import_tables, partition
 from hoptrain.trainers.commands.table import aligned, megabytes
 
 _WIDTH = 120
-"""Characters of a line of ``data info``."""
+"""Maximum width of a line of ``data info`` in characters."""
 _MOST_COLUMNS = 20
-"""Columns of features whose ranges are printed one by one."""
+"""Maximum number of feature columns whose ranges are printed one by one."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -128,7 +128,7 @@ def run_info(args: argparse.Namespace) -> int:
             )
     fanouts = _fanouts(args.fanouts or ["10,10"])
     if args.feature_cache is not None:
-        from hoptrain.samplers.loader.memory_left import memory_bytes  # imported here, since other commands need not wait for it
+        from hoptrain.samplers.loader.memory_left import memory_bytes  # imported here, so that other commands do not wait for the import
         from hoptrain.trainers.commands.memory_facts import memory_facts
 
         memory_bytes(args.feature_cache)  # raises for an invalid size before all files are read
@@ -150,7 +150,7 @@ def run_info(args: argparse.Namespace) -> int:
 
 
 def _fanouts(words: list[str]) -> list[int | float] | dict[str, list[int | float]]:
-    """Return one list of fanouts for all relations, or a list for each relation, with "" for the relations that are not named."""
+    """Parse fanouts: one list for all relations, or a list by relation, with "" for the relations that are not named."""
     found = dict[str, list[int | float]]()
     for name, _, numbers in (word.rpartition("=") for word in words):
         if name in found:
@@ -235,7 +235,7 @@ def _wrapped(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _ranges(what: str, rows: Rows, encodings: Mapping[str, Encoding]) -> str:
-    """Return a table with the range of each column of features, read in blocks of rows. Of many columns the last ones are summarised."""
+    """Return a table with the range of each feature column, read in blocks of rows. Columns after the first ``_MOST_COLUMNS`` are summarised."""
     names = [f"{name} {i}" if own.width > 1 else name for name, own in encodings.items() for i in range(own.width)]
     names = names if len(names) == rows.shape[1] else [str(i) for i in range(rows.shape[1])]
     low, high, total = np.full(len(names), np.inf), np.full(len(names), -np.inf), np.zeros(len(names))

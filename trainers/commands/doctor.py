@@ -1,6 +1,6 @@
-"""``hoptrain doctor``: checks this machine and the installed packages, one line for each check; ``--gpu`` tests sampling on a GPU.
+"""``hoptrain doctor``: checks this machine and the installed packages, and prints a line for each check; ``--gpu`` tests sampling on a GPU.
 
-Packages that can fail to load, or crash while loading, are imported in a child process, never here.
+Packages that may fail or crash when they are imported are imported only in a child process.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def general() -> list[Finding]:
-    """Return the findings of the checks of the machine and its packages."""
+    """Run the checks of the machine and of packages, and return their findings."""
     with ThreadPoolExecutor() as pool:  # most of the time is spent in child processes that import a package
         return list(pool.map(examine, CHECKS))
 

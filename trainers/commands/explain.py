@@ -1,4 +1,4 @@
-"""``hoptrain explain NAME``: the cause and the remedy of an error whose one-line message has no space for them."""
+"""``hoptrain explain NAME``: prints cause and remedy of an error in more detail than its one-line message."""
 
 from __future__ import annotations
 

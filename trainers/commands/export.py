@@ -1,4 +1,4 @@
-"""``hoptrain export``: writes a trained node classifier as one file, after comparing its outputs with the model's."""
+"""``hoptrain export``: exports a trained node classifier to one file, after checking that the exported program computes the model's outputs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from hoptrain.trainers.tasks.options import check_folder
 
 _BATCHES = 10
 _TOLERANCE = 1e-4
-"""Largest allowed difference of logits, relative to the largest logit. Sums are float32, and a program may add in another order than the model."""
+"""Largest allowed difference of logits, relative to the largest logit. Logits differ since a program may add float32 numbers in another order."""
 
 
 class Exporter(Trainer):
     """A trainer that can also export a model.
 
     Attributes:
-        sampler: the sampler of the training, as its configuration names it.
+        sampler: the sampler of the training, in the form of the configuration.
     """
 
     sampler: dict[str, Any] | None = None
@@ -76,7 +76,7 @@ class Exporter(Trainer):
         )
 
     def _facts(self, model: NodeClassifier, datamodule: Any, fewest: int) -> dict[str, Any]:
-        """Return the facts that a caller of the program needs, in types that JSON has."""
+        """Return the metadata that a user of the program needs, as JSON types."""
         data = datamodule.data
         return {
             "hoptrain": __version__,

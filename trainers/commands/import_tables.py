@@ -1,4 +1,4 @@
-"""``hoptrain data import``: makes a data set folder from your own edges, features, labels and splits in text, Parquet or .npy files."""
+"""``hoptrain data import``: converts your own edges, features, labels and splits in text, Parquet or .npy files to a data set folder."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def add_parser(actions: Any) -> None:
 
 
 def _add_reading(add: Any) -> None:
-    """Add the options of how tables are read."""
+    """Add the options that control how tables are read."""
     add(
         "--columns",
         metavar="A,B,...",
@@ -154,13 +154,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"your id of each node: {args.out / IDS}")
     folder = (
         f"./{args.out}" if any(entry.name == str(args.out) for entry in list_datasets(None)) else str(args.out)
-    )  # a known name comes first
+    )  # the name of a public data set takes precedence over a folder
     print(f"details: hoptrain data info {folder}\n{_next_step(folder, data)}")
     return 0
 
 
 def _of_columns(data: Dataset) -> list[str]:
-    """Return lines that say how columns with other cells than numbers became numbers, and what filled missing cells."""
+    """Return lines for the user: how text columns were converted to numbers, and which values fill missing cells."""
     lines = []
     for what, of in (("x", "nodes"), ("edge_attr", "edges"), ("known", "edges")):
         columns = encodings_in(data.meta, what)
@@ -172,7 +172,7 @@ def _of_columns(data: Dataset) -> list[str]:
 
 
 def _next_step(folder: str, data: Dataset) -> str:
-    """Return the command that trains on the data set, or what it needs first."""
+    """Return the command that trains on the data set, or what is missing for it."""
     features = "" if data.num_features else " --data.features walks"
     if data.y is None:
         return f"train link prediction, which needs no labels: hoptrain fit --config own_links --data.dataset {folder}{features}"
@@ -183,7 +183,7 @@ def _next_step(folder: str, data: Dataset) -> str:
 
 
 def _of_edges(data: Dataset) -> str:
-    """Return the names of the edge data as text, so that the user notices a misread column."""
+    """Return a description of the edge columns, so that the user notices a column that was misread."""
     graph, number = data.graph, data.num_edge_features
     features = [f"features ({number})"] if number else []
     found = [name for name in ("weights", "times") if getattr(graph, name) is not None] + features

@@ -54,7 +54,7 @@ from hoptrain.trainers.watchdog.restarts import rejoin_process_group
 
 _TASKS = f"the task, which determines the options of data and model: {', '.join(get_args(TaskName))}."
 TRAINER_DEFAULTS: dict[str, Any] = {
-    # The schedule already shards across ranks; a distributed sampler would shard again.
+    # hoptrain's loaders already shard data across ranks; Lightning's distributed sampler would shard it again.
     "use_distributed_sampler": False,
     # The sanity check would run layer-wise inference over the whole graph before training.
     "num_sanity_val_steps": 0,
@@ -73,7 +73,7 @@ class HoptrainCLI(LightningCLI):
             task: task whose data module and model are built.
             command: subcommand, such as ``fit``.
             about: first line of the subcommand's help.
-            all_options: show rare options in the help.
+            all_options: include rare options in the help.
             options: further arguments of ``LightningCLI``.
         """
         self._task = task
@@ -82,12 +82,12 @@ class HoptrainCLI(LightningCLI):
         super().__init__(*task.classes(), **options)
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
-        """Return only the subcommand that was typed, since building the parser of each takes a sixth of a second."""
+        """Return only the requested subcommand, since building a parser takes a sixth of a second for each."""
         known = LightningCLI.subcommands()
         return {self._command: known.get(self._command, known["predict"])}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the model options that the data sets, and add the checkpoint callback."""
+        """Link the model options whose values come from the data module, and add the checkpoint callback."""
         for source, target in self._task.from_data.items():
             if self._command == "predict" and source in ("num_classes", "is_multilabel"):  # the data may have no labels
                 parser.link_arguments("data", f"model.{target}", self._label_size(source, target), apply_on="instantiate")
@@ -98,7 +98,7 @@ class HoptrainCLI(LightningCLI):
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
-        # A checkpoint may come from elsewhere: only tensors and plain values are read, no pickled code.
+        # A checkpoint may come from an untrusted source, so only tensors and plain values are read, no pickled code.
         parser.set_defaults({"weights_only": True})
         parser.add_argument("--task", type=TaskName, default="nodes", metavar="NAME", help=_TASKS)
         if subcommand == "fit":
@@ -119,7 +119,7 @@ class HoptrainCLI(LightningCLI):
         return parser
 
     def _label_size(self, source: str, target: str) -> Callable[[Any], Any]:
-        """Return a function of the data module that gives an option of the model that labels determine: that of the checkpoint, else of the data."""
+        """Return a function from the data module to a model option that depends on labels, taken from the checkpoint if there is one."""
 
         def label_size(module: Any) -> Any:
             path = self.config[self.subcommand].ckpt_path
@@ -133,7 +133,7 @@ class HoptrainCLI(LightningCLI):
         return label_size
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse the options, after the help of the subcommand has been shortened."""
+        """Shorten the help of the subcommand, and parse the options."""
         about, has_all = self._help
         if about:
             (short_help.describe if has_all else short_help.shorten)(
@@ -142,7 +142,7 @@ class HoptrainCLI(LightningCLI):
         super().parse_arguments(parser, args)
 
     def _parse_ckpt_path(self) -> None:
-        """Check that the checkpoint exists; ``last`` is resolved later. The model itself compares its sizes with the checkpoint's."""
+        """Check that the checkpoint exists; ``last`` is resolved later. The model itself checks that the checkpoint has its sizes."""
         command, options = self.config.subcommand, self.config[self.config.subcommand]
         path, untrained = options.get("ckpt_path"), options.get("untrained", False)
         self._takes_last = False
@@ -150,7 +150,7 @@ class HoptrainCLI(LightningCLI):
             given = f"{command} with ckpt_path {path} and untrained" if untrained else f"{command} without a checkpoint"
             raise InputError(f"{given}: give either --ckpt_path (a file, or last), or --untrained for random weights")
         if path == "last":
-            options.ckpt_path, self._takes_last = None, True  # found when the loggers exist, since they name the folder
+            options.ckpt_path, self._takes_last = None, True  # resolved after the loggers have been built, since these determine the folder
         elif path is not None:
             check_regular(path)
 
@@ -171,7 +171,7 @@ class HoptrainCLI(LightningCLI):
             return
         check_regular(found)
         self.config[self.subcommand].ckpt_path = self.config_init[self.subcommand].ckpt_path = found
-        # In the folder of the resumed run, else Lightning would forget its best checkpoint.
+        # Checkpoints go into the folder of the resumed run, or else Lightning would forget its best checkpoint.
         for callback in self.trainer.checkpoint_callbacks:
             if self.subcommand == "fit" and isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = os.path.dirname(found)
@@ -182,9 +182,9 @@ class HoptrainCLI(LightningCLI):
         super()._set_seed()
 
     def before_instantiate_classes(self) -> None:
-        """Adapt the configuration before classes are built.
+        """Remove the trace file from the configuration before classes are built.
 
-        Take out the file of the timeline: other commands reuse the run's copy of the configuration, and must not overwrite that file.
+        Other commands reuse the run's copy of the configuration, and must not overwrite that file.
         """
         options = self.config[self.subcommand]
         self._timeline: str | None = options.pop("timeline", None)
@@ -214,7 +214,7 @@ class HoptrainCLI(LightningCLI):
             self._take_last_checkpoint()
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Build the trainer with hoptrain's callbacks, and with progress bar and loggers unless they are given or off.
+        """Build the trainer with hoptrain's callbacks. Add a progress bar and loggers unless they are configured or disabled.
 
         Raises:
             InputError: a trainer option is invalid.
@@ -224,7 +224,7 @@ class HoptrainCLI(LightningCLI):
         check_folder("checkpoint.dirpath", self.config_init[self.subcommand].checkpoint.dirpath)
         if self._out is not None:
             check_folder("--out", str(Path(self._out).absolute().parent))
-        # Of the callbacks that run in a step the timeline comes first, so that the step time excludes the others.
+        # The timeline comes before all other callbacks that run in a step, so that the step time excludes them.
         self._report = RunReport()
         callbacks: list[Callback] = [
             Termination(),
@@ -258,7 +258,7 @@ class HoptrainCLI(LightningCLI):
         return trainer
 
     def before_fit(self) -> None:
-        """Check before any process starts what would otherwise fail in all of them."""
+        """Run checks before any rank is started, so that an error appears once and not on every rank."""
         if self._timeline is not None:
             check_trace_path(trace_path(Path(self._timeline), 0, self.trainer.world_size))
         self._check_pipeline()
@@ -277,7 +277,7 @@ class HoptrainCLI(LightningCLI):
         rejoin_process_group(self.trainer)
 
     def _monitor_metric(self) -> None:
-        """Keep the checkpoints with the best value of the model's metric, which may be an object or the data set's, unless a monitor was named."""
+        """Unless ``checkpoint.monitor`` is given, make it the model's metric, which may be an object or the default of the data set."""
         monitor, kept = f"val_{self.model.score_name}", self._kept
         if kept is not None and kept.monitor == f"val_{self._task.metric}" != monitor:
             kept.set_monitor(monitor, self.model.monitor_mode)
@@ -285,7 +285,7 @@ class HoptrainCLI(LightningCLI):
             options.monitor, options.mode = kept.monitor, kept.mode
 
     def _resume_after_an_exception(self) -> None:
-        """Log the file of ``OnExceptionCheckpoint`` that Lightning resumes from if no checkpoint is given, and keep the folder of its run."""
+        """If Lightning will resume from a file of ``OnExceptionCheckpoint``, log this, and write checkpoints into the folder of that run."""
         if self.config_init[self.subcommand].ckpt_path is not None:
             return
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
@@ -311,12 +311,12 @@ class HoptrainCLI(LightningCLI):
             check(self.model, self.trainer)
 
     def before_export(self) -> None:
-        """Give the exporter the sampler as the configuration names it."""
+        """Pass the sampler of the configuration to the exporter."""
         sampler = self.config[self.subcommand].data.get("sampler")
         self.trainer.sampler = None if sampler is None else sampler.as_dict()  # type: ignore[attr-defined]
 
     def after_fit(self) -> None:
-        """Test the best checkpoint, print its metric, and print what was written as the last line."""
+        """Test the best checkpoint, print its metric, and print which files were written."""
         self._test_best()
         self._report.print_files(self.trainer)
 
@@ -340,7 +340,7 @@ class HoptrainCLI(LightningCLI):
 
     @property
     def _kept(self) -> BestAndLast | None:
-        """The callback that keeps the checkpoints chosen by ``checkpoint.monitor``; None if checkpoints are off."""
+        """The callback that saves the best and the last checkpoint; None if checkpoints are disabled."""
         return next((callback for callback in self.trainer.checkpoint_callbacks if isinstance(callback, BestAndLast)), None)
 
     def _checkpoint(self) -> BestAndLast:
@@ -351,7 +351,7 @@ class HoptrainCLI(LightningCLI):
 
 @rank_zero_only
 def _print_rank_zero(line: str) -> None:
-    """Print a line on stderr, on rank 0 alone and at any log level."""
+    """Print a line on stderr, only on rank 0, whatever the log level."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
@@ -366,8 +366,8 @@ class _StderrHandler(logging.Handler):
 _STDERR_HANDLER = _StderrHandler(logging.INFO)
 
 _SUPPRESSED = (
-    "litlogger",  # an advertisement
-    "Seed set to",  # is in the configuration
+    "litlogger",  # a message that advertises a product
+    "Seed set to",  # the seed is in the configuration
     "GPU available: ",
     "TPU available: ",
     "HPU available: ",
@@ -383,7 +383,7 @@ def _is_shown(record: logging.LogRecord) -> bool:
 
 
 def _is_from_lightning(error: Exception) -> bool:
-    """Return whether Lightning's own code raised the error, for example for options that conflict with the data."""
+    """Return whether Lightning itself raised the error, for example because options conflict with the data."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).startswith(("pytorch_lightning.", "lightning_fabric.", "lightning."))
 
@@ -411,7 +411,7 @@ def run(arguments: list[str], about: str = "train a model, then test its best ch
     """Run a subcommand and return the command line object with everything it built. ``about`` is the first line of its help."""
     configure_logging()
     raise_lost_interrupts()
-    for name in samplers.__all__:  # imports it: the parser accepts short names of imported classes only
+    for name in samplers.__all__:  # imports the class: the parser accepts short names of imported classes only
         getattr(samplers, name)
     trainer_class = Trainer
     arguments = with_run_config(arguments)
@@ -432,7 +432,7 @@ def run(arguments: list[str], about: str = "train a model, then test its best ch
             auto_configure_optimizers=False,
             parser_class=OptionParser,
             parser_kwargs={"prog": "hoptrain"},
-            save_config_kwargs={"overwrite": True},  # without a logger, runs share a folder
+            save_config_kwargs={"overwrite": True},  # needed without a logger, since runs then share a folder
             args=["--help" if argument == short_help.ALL else argument for argument in arguments],
         )
     except (MisconfigurationException, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Predicts the reads of out-of-core training for ``hoptrain data info --feature-cache``: plans the first epochs, and briefly measures the disk."""
+"""Predict the reads of out-of-core training for ``hoptrain data info --feature-cache``: plan the first epochs, and time reads for two seconds."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from hoptrain.samplers.superbatch.handover import message_slots
 from hoptrain.trainers.commands.table import counted, megabytes
 
 PLAN_S, _READ_S = 20.0, 2.0
-"""Most seconds to spend on the plan, and on the measurement of the disk."""
+"""Maximum seconds for planning, and for timing reads from the disk."""
 _KNOWN_EPOCHS = 3
-"""Epochs whose steps are planned. The first two are simulated; the third is only known in advance."""
+"""Number of epochs whose steps are known to the plan. The first two are simulated; the third only provides future uses of rows."""
 _WORKERS = 2
-"""Number of sampler processes of a run by default."""
+"""Default number of sampler processes of a run."""
 _KEPT_READS = 64
-"""Most sets of rows to keep for the measurement of the disk. Each set has the rows of some steps."""
+"""Maximum number of reads to keep for timing the disk. Each reads the rows of several steps."""
 
 
 class _Steps(NamedTuple):
@@ -45,7 +45,7 @@ class _Steps(NamedTuple):
     Attributes:
         used: number of rows that each step uses.
         missed: number of those rows that are read from disk.
-        rows: sets of rows that are read at once, by table. Each set has the rows of some steps.
+        rows: rows that one read covers, by table, for each of several reads. A read covers several steps.
         edges: reads of edges for all steps that were sampled.
         num_sampled: number of steps that were sampled, including those that were not planned yet.
         step_s: seconds to sample and plan a step, without reads.
@@ -78,7 +78,7 @@ def memory_facts(
         weighted: draw edges in proportion to their weights.
 
     Raises:
-        InputError: ``feature_cache`` is no size or is too small, or the data set has no features on disk.
+        InputError: ``feature_cache`` is not a size or is too small, or the data set has no features on disk.
     """
     sampler, schedule = plain_schedule(data, _sampler(data, fanouts, weighted), split=split, batch_size=batch_size)
     stores, _ = split_columns(sampler.stores_of(data))
@@ -129,7 +129,7 @@ def _shown(fanouts: Any) -> str:
 
 
 def _planned(samples: StepAccesses, budget: Budget, num_steps: int) -> _Steps:
-    """Two epochs, or as many of their steps as there is time for."""
+    """Plan two epochs, or as many of their steps as the time limit allows."""
 
     def too_little() -> InputError:
         return budget.too_little(dict(zip(budget.sizes, _largest(samples, num_steps), strict=True)))
@@ -155,7 +155,7 @@ def _planned(samples: StepAccesses, budget: Budget, num_steps: int) -> _Steps:
     used, missed, at_once = list[int](), list[int](), list[list[Array]]()
     begin = time.perf_counter()
     foresee(1)
-    while (number := len(used)) < 2 * num_steps:  # the same order of steps as in hoptrain.engine.storage.filler
+    while (number := len(used)) < 2 * num_steps:  # plans steps in the same order as hoptrain.engine.storage.filler
         epoch_end = (number // num_steps + 1) * num_steps
         coming = iter(range(number + 1, epoch_end + 1))
         tables_reads = plan_together(plans, range(number + 1, epoch_end + 1), partial(_publish, samples, coming))
@@ -178,7 +178,7 @@ def _later(num_steps: int) -> Iterator[tuple[int, int]]:
 
 
 def _largest(samples: StepAccesses, num_steps: int) -> list[int]:
-    """The most rows of each table that a step uses, of as many steps as there is time for."""
+    """Return the maximum number of rows of each table that a step uses, over as many steps as the time limit allows."""
     begin, found = time.perf_counter(), [0] * samples.num_tables
     for at in _later(num_steps):
         found = [max(most, len(rows)) for most, rows in zip(found, samples(*at), strict=True)]

@@ -1,6 +1,7 @@
 """The parser of ``hoptrain fit|validate|test|predict|export``, with errors in one line.
 
-The errors of jsonargparse describe its own types and parsers. This module replaces them by the option, the values it takes, and the nearest valid name.
+jsonargparse's error messages describe its own types and parsers. This module replaces them by a line with the option, its valid values and the nearest
+valid name.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LINKED = {
     "seed_type": "the data set; leave it out",
     "num_hops": "the number of hops of the sampler, such as the number of its fanouts; leave it out and change data.sampler",
 }
-"""Source of a model option that the user cannot give, by the property of the data module that sets it."""
+"""Descriptions of where a model option comes from that the user cannot set, by the property of the data module that sets it."""
 
 
 _load = get_loader("yaml")
@@ -53,7 +54,7 @@ set_loader("yaml", _checked, (yaml.YAMLError,))
 
 
 class OptionParser(LightningArgumentParser):
-    """A parser that raises ``InputError`` for a wrong option or configuration. It accepts no abbreviations, since they would hide typing errors."""
+    """A parser that raises ``InputError`` for a wrong option or configuration. It accepts no abbreviated options, since these would hide typing errors."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create a ``LightningArgumentParser`` with the same arguments, without abbreviations."""
@@ -67,7 +68,7 @@ class OptionParser(LightningArgumentParser):
 def _explain(parser: OptionParser, message: str, error: Exception | None) -> str:
     inner = next((str(cause) for cause in causes(error) if isinstance(cause, InputError)), None)
     key = re.match(r'Parser key "([^"]+)"', message)
-    if inner is not None:  # raised for the arguments of a class, so already explained
+    if inner is not None:  # the error was raised for the arguments of a class, and its message is already explained
         return f"{key[1]}: {inner}" if key and not inner.startswith(key[1]) else inner
     if key is not None:
         return _wrong_value(parser, key[1], message)

@@ -15,7 +15,7 @@ COMMON = {
     "accumulate_grad_batches gradient_clip_val callbacks logger deterministic profiler default_root_dir",
     "checkpoint": "dirpath monitor save_top_k every_n_train_steps",
 }
-"""Options of Lightning's trainer and checkpoint callback in the short help. Options of ``data`` and ``model`` are all in it."""
+"""Options of Lightning's trainer and checkpoint callback that the short help includes. It includes all options of ``data`` and ``model``."""
 OWN_WORDS = {
     "config": "a configuration: a YAML file, or a name that 'hoptrain configs' lists. Other options override its values.",
     "seed_everything": "seed of the initial weights, the order of the seeds, and sampling.",
@@ -44,7 +44,7 @@ OWN_WORDS = {
 }
 """Help texts that replace those of Lightning and of docstrings in the short help."""
 _TITLES = {"trainer": "trainer (PyTorch Lightning)", "checkpoint": "checkpoints", "out": "input and output", "ckpt_path": "starting point"}
-"""Titles of option groups in the short help, by the first part of an option's name. Groups of ``data`` and ``model`` keep their class's docstring."""
+"""Titles of option groups in the short help, by the first part of an option's name. The titles of ``data`` and ``model`` are class docstrings."""
 EXAMPLES = {
     "fit": """\
   hoptrain fit --config quickstart

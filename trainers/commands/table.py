@@ -10,7 +10,7 @@ from typing import Any
 from hoptrain.engine.errors import printable
 
 _LONGEST = 32
-"""Characters that are kept of a long text in a table that is wider than the terminal."""
+"""Maximum length of a text in a table that is wider than the terminal; longer texts are cut."""
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
@@ -22,7 +22,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """Return a number and its noun, such as ``1 step`` or ``2,000 steps``."""
+    """Return a number with its noun in singular or plural, such as ``1 step`` or ``2,000 steps``."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 

@@ -1,1 +1,1 @@
-"""Writes a trained model as a file that runs without Lightning and without hoptrain's models."""
+"""Export of trained models to files that run without Lightning and without hoptrain's models."""

@@ -1,4 +1,4 @@
-"""Traces a node classifier with torch.export, with dynamic numbers of nodes and edges."""
+"""Tracing of node classifiers with torch.export, for dynamic numbers of nodes and edges."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def traced(served: Served, inputs: Inputs) -> ExportedModel:
     reason: Exception | None = None
     for fewest in (1, 2):
         try:
-            # The patch keeps torch from specialising on one row. On failure torch prints pages to stderr.
+            # The patch keeps torch from specialising on inputs with one row. Stderr is captured, since torch prints pages to it if tracing fails.
             with _SIZES.patch(backed_size_oblivious=fewest == 1), redirect_stderr(StringIO()):
                 return ExportedModel(torch.export.export(served, inputs, dynamic_shapes=sizes, strict=False), fewest)
         except Exception as error:

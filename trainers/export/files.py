@@ -1,4 +1,4 @@
-"""Serialises exported programs as .pt2 (torch.export) or .onnx. Each is made in memory and read back before a file is written."""
+"""Serialisation of exported programs as .pt2 (torch.export) or .onnx. A program is serialised in memory and read back before a file is written."""
 
 from __future__ import annotations
 

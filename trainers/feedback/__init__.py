@@ -1,4 +1,4 @@
-"""Information that training provides to a sampler: gradient norms, or histories of activations. ``Sampler.feedback`` lists what a sampler needs."""
+"""Feedback from training to a sampler: gradient norms, or histories of activations. ``Sampler.feedback`` lists what a sampler needs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from hoptrain.samplers import MiniBatch, Sampler
 Apply: TypeAlias = Callable[[Tensor, MiniBatch, Tensor], Tensor]
 """A function that maps x (S, F), a mini-batch of tensors and degrees (S,) to the model's outputs for the seeds."""
 FEEDBACK = {"gradient-norms": "gradient_norms", "history": "variance_reduction"}
-"""Names that a sampler may list, and the submodules that implement them, each with a function ``make`` with the arguments of ``feedback_for``."""
+"""Names that a sampler may list in ``feedback``, and the submodules that implement them. Each has a function ``make`` with the arguments of
+``feedback_for``."""
 
 
 class Feedback(nn.Module):
-    """A base class of training hooks that a sampler needs. Methods do nothing by default. Buffers belong to each rank, and are not weights."""
+    """A base class of training hooks that a sampler needs. Methods do nothing by default. Buffers differ between ranks, and are not weights."""
 
     def wrap(self, apply: Apply) -> Apply:
         """Return the function that applies the model in training: ``apply``, or one that replaces or observes it."""
         return apply
 
     def commit(self) -> None:
-        """Store what the finished batch changes."""
+        """Apply the changes of the batch that has been trained on."""
 
     def begin_epoch(self, trainer: Trainer) -> None:
         """Prepare a new epoch; every rank calls it."""

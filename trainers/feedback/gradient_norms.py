@@ -17,13 +17,13 @@ UNSEEN = -1.0
 class GradientNorms(Feedback):
     """A feedback that records each seed's gradient norm of its last training step.
 
-    It is the norm of the loss's gradient with respect to the node's logits, which costs nothing. Up to a common factor, it bounds the norm of the
-    gradient with respect to the weights (Katharopoulos & Fleuret 2018, "Not all samples are created equal"). A node that was never a seed keeps the
-    sampler's initial norm of 1; the norm of an error in probabilities is at most 2**0.5.
+    The norm is that of the loss's gradient with respect to the node's logits, which the forward pass already provides. Up to a common factor, it bounds
+    the norm of the gradient with respect to the weights (Katharopoulos & Fleuret 2018, "Not all samples are created equal"). A node that was never a
+    seed keeps the sampler's initial norm of 1. For the cross-entropy, norms are at most 2**0.5.
     """
 
     def __init__(self, sampler: MVSSampler, num_nodes: int) -> None:
-        """Start without norms. ``norms`` (V,) holds those of this epoch, -1 for nodes without one."""
+        """Create the buffer ``norms`` (V,) with the norms of the current epoch; -1 stands for a node without one."""
         super().__init__()
         self._sampler = sampler
         self.norms = torch.full((num_nodes,), UNSEEN)

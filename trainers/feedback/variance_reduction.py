@@ -19,11 +19,11 @@ from hoptrain.trainers.models.pyg_layers import SAGELayer
 from hoptrain.trainers.models.sums import aggregate
 
 CHUNK_EDGES = 1 << 17
-"""Approximate number of edges of the nodes that are computed at once."""
+"""Approximate number of edges per chunk of nodes in the exact mean of features."""
 
 
 class History(nn.Module):
-    """A table per layer of the last activations of every node, except for the first layer, whose inputs are features.
+    """A module with a table for each layer (except for the first) of every node's latest inputs to this layer.
 
     The tables are buffers, but not weights; a checkpoint stores them separately for each rank.
     """
@@ -61,7 +61,7 @@ class History(nn.Module):
 
     @torch.no_grad()
     def update(self, layer: int, h: Tensor, batch: MiniBatch) -> None:
-        """Store ``h`` (num_src, C), the inputs of a layer, after the step that used the previous ones."""
+        """Store the inputs ``h`` (num_src, C) of a layer in its table, after the step that used the old ones."""
         self.table(layer)[batch.node_ids[: len(h)].long()] = h.detach().to(self.table(layer).dtype)
 
     def table(self, layer: int) -> Tensor:
@@ -74,7 +74,7 @@ class VarianceReduction(Feedback):
 
     A layer's mean over in-neighbours is estimated from the sampled ones and the history of all (``History.mean``). The first layer's mean, over
     features, is exact and computed once before training, as in the paper. So the first block's edges are not used. Dropout applies after the
-    estimate, to the mean and to the node's own vector: the history would not reflect units that were dropped before.
+    estimate, to the mean and to the node's own vector, since the history holds values without dropout.
 
     Memory: V vectors for each layer (the features' means and the other layers' activations), float32 on the model's device. With several ranks, each
     stores the history of its own batches.

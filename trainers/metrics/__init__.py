@@ -1,1 +1,1 @@
-"""Metrics over all ranks: of labels by name, of links by rank, and of recommendations; and losses and metrics of the user's own."""
+"""Metrics over all ranks: for labels, links and recommendations; and custom losses and metrics."""

@@ -14,9 +14,9 @@ from hoptrain.trainers.metrics.links import pooled
 
 
 class PerLabelMetric(Metric):
-    """A metric that averages over the labels with both positive and negative examples, as ``ogb.graphproppred.Evaluator`` does (Hu et al. 2020).
+    """A metric averaged over the labels that have positive and negative examples, as in ``ogb.graphproppred.Evaluator`` (Hu et al. 2020).
 
-    Unknown labels (-1) do not count. Two classes have the AUC of one of them. With more classes, it is the mean over classes of each against all
+    Unknown labels (-1) do not count. For two classes the metric is that of one class. For more classes it is the mean over classes of each against all
     others (scikit-learn's ``roc_auc_score(multi_class="ovr")``). It is NaN if no label has both kinds of examples.
     """
 
@@ -50,6 +50,6 @@ class PerLabelMetric(Metric):
 
 
 def _one_and_rest(outputs: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return each column (N,) of (N, C), and the other columns (N, C - 1)."""
+    """Return pairs for each column of (N, C): the column (N,), and the other columns (N, C - 1)."""
     columns = range(outputs.shape[1])
     return [(outputs[:, own], outputs[:, [other for other in columns if other != own]]) for own in columns]

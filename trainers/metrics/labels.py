@@ -20,7 +20,7 @@ from hoptrain.trainers.metrics.own import row_losses
 Kind = Literal["classes", "labels", "targets"]
 _Scores = dict[str, tuple[str, Callable[[int], Metric]]]
 
-# The data set has checked the labels. If torchmetrics checked each batch, it would sort labels and synchronise with a GPU.
+# torchmetrics must not check each batch: it would sort labels and synchronise with a GPU. The data set has checked the labels already.
 _SCORES: dict[Kind, _Scores] = {
     "classes": {
         "acc": ("accuracy", lambda number: MulticlassAccuracy(num_classes=number, average="micro", validate_args=False)),
@@ -46,7 +46,7 @@ _SCORES: dict[Kind, _Scores] = {
         "r2": ("R2", lambda number: R2Score()),
     },
 }
-"""Titles and functions by kind of labels and name of a metric; a function that makes it for a number of classes, labels or targets."""
+"""Metrics by kind of labels and name: the title, and a function that makes the metric for a number of classes, labels or targets."""
 _TEXT = {"classes": "{} classes, one", "labels": "{} labels, several", "targets": "{} targets of a regression for"}
 
 
@@ -111,7 +111,7 @@ class Labels(NamedTuple):
         return _of_known(F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none"), y)
 
     def losses_by(self, loss: Any, outputs: Tensor, y: Tensor, *, rows_needed: bool = False) -> Tensor:
-        """Return the examples' losses (N,) by a user's own loss (see ``row_losses``), which gets several labels and targets as floats.
+        """Return the examples' losses (N,) by a custom loss (see ``row_losses``), which gets multi-label labels and targets as floats.
 
         Unknown labels (-1) do not count if the loss returns one value for each label.
         """
@@ -138,7 +138,7 @@ def labels_of(y: Array, number: int) -> Labels:
 
 
 def class_weights(y: Array, labels: Labels) -> Tensor:
-    """Return weights (C,) float32 that give each class in ``y`` (N,) the same total: N / (C n) for n examples; 0 for a class without examples.
+    """Return weights (C,) float32 with which each class in ``y`` (N,) has the same total weight: N / (C n) for n examples, 0 for a class without examples.
 
     King & Zeng 2001, "Logistic regression in rare events data"; scikit-learn's ``class_weight="balanced"``.
 

@@ -1,6 +1,6 @@
-"""Metrics of links: ROC AUC, average precision, mean reciprocal rank (MRR) and Hits@K, from logits of links and negatives.
+"""Metrics of links: ROC AUC, average precision, mean reciprocal rank (MRR) and Hits@K, computed from logits of links and negatives.
 
-Ties and bounds are those of ``ogb.linkproppred.Evaluator`` (Hu et al. 2020, "Open Graph Benchmark").
+Ties are treated as in ``ogb.linkproppred.Evaluator`` (Hu et al. 2020, "Open Graph Benchmark").
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def check_ranked(metric: str) -> str:
 class PooledScore(Metric):
     """A metric of all links against all negatives.
 
-    Hits@K is the share of links above the K-th highest negative, or 1 with fewer than K negatives. The rank of a link in MRR is the mean of its best
-    and its worst rank among ties. The metric is NaN without links, without negatives, or if a logit is NaN.
+    Hits@K is the fraction of links with a higher logit than the K-th highest negative, or 1 with fewer than K negatives. In MRR, the rank of a link is
+    the mean of its best and its worst rank among ties. The metric is NaN without links, without negatives, or if a logit is NaN.
     """
 
     full_state_update = False
@@ -91,7 +91,7 @@ def pooled(metric: str, links: Tensor, others: Tensor) -> Tensor:
 
 
 class RankScore(Metric):
-    """A metric of links that are each ranked among their own negatives: the mean reciprocal rank, or the share of ranks up to K."""
+    """A metric of links that are each ranked among their own negatives: the mean reciprocal rank, or the fraction of ranks up to K."""
 
     full_state_update = False
     total: Tensor

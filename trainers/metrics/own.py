@@ -1,4 +1,4 @@
-"""Losses and metrics of the user's own: functions and losses of torch, metrics of torchmetrics and of PyG."""
+"""Custom losses and metrics: functions, losses of torch, and metrics of torchmetrics and PyG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchmetrics import Metric, MetricCollection
 from hoptrain.engine import InputError
 
 AnyMetric: TypeAlias = Metric | MetricCollection | str
-"""A metric of torchmetrics, a collection of them, or a name that the task knows. The command line tries them in this order."""
+"""A metric or a MetricCollection of torchmetrics, or the name of a metric of the task. The command line tries these types in this order."""
 AnyLoss: TypeAlias = nn.Module | Callable[[Tensor, Tensor], Tensor]
 """A function of outputs (N, ...) and targets (N, ...) that returns the loss of each row, (N,) or (N, ...), or their mean, a scalar."""
 
@@ -24,12 +24,12 @@ def name_of(own: object) -> str:
 
 
 def check_loss(loss: object) -> Any:
-    """Return a loss of the user's own. One of torch's is returned as a copy that gives the loss of each row.
+    """Return a custom loss. A loss of torch is returned as a copy with reduction "none", which returns the loss of each row.
 
-    The losses of rows make the loss of a step the same for any number of ranks and chunks.
+    With losses of rows, the loss of a step is the same for any number of ranks and chunks.
 
     Raises:
-        InputError: it cannot be called with outputs and targets, or it is a loss of torch with another reduction than a mean.
+        InputError: the loss cannot be called with outputs and targets, or is a loss of torch with another reduction than a mean.
     """
     if not callable(loss) or isinstance(loss, type):
         example = f"{loss.__name__}()" if isinstance(loss, type) else "torch.nn.CrossEntropyLoss()"
@@ -46,7 +46,7 @@ def check_loss(loss: object) -> Any:
 
 
 def row_losses(loss: Any, outputs: Tensor, y: Tensor, *, rows_needed: bool = False) -> Tensor:
-    """Return the losses (N,) or (N, ...) of rows by a user's own ``loss``. If it returns a mean, each row gets the mean.
+    """Return the losses (N,) or (N, ...) of rows by a custom ``loss``. If it returns a mean, each row gets the mean.
 
     Args:
         loss: what ``check_loss`` returned.
@@ -55,7 +55,7 @@ def row_losses(loss: Any, outputs: Tensor, y: Tensor, *, rows_needed: bool = Fal
         rows_needed: whether rows have weights, so that their mean does not suffice.
 
     Raises:
-        InputError: it returns something else, or torch's loss does not take such outputs and targets.
+        InputError: the loss returns another shape, or is a loss of torch that rejects these outputs and targets.
     """
     given = f"outputs {tuple(outputs.shape)} and targets {tuple(y.shape)} of {y.dtype}"
     try:
@@ -75,17 +75,17 @@ def row_losses(loss: Any, outputs: Tensor, y: Tensor, *, rows_needed: bool = Fal
 
 
 def collect(metric: object) -> MetricCollection:
-    """Return empty copies of a user's own metrics, each with a state of its own.
+    """Return reset copies of custom metrics, which share no state with the originals.
 
     Raises:
-        InputError: it is neither a metric nor a collection of metrics.
+        InputError: ``metric`` is neither a metric nor a collection of metrics.
     """
     if isinstance(metric, Metric):
         made = MetricCollection([metric.clone()], compute_groups=False)
     elif isinstance(metric, nn.ModuleDict) and len(metric) and all(isinstance(each, Metric) for each in metric.children()):
         names = {name: getattr(metric, name, None) for name in ("prefix", "postfix")}  # PyG's collections have none
         made = MetricCollection([], **names, compute_groups=False)
-        for name, each in metric.named_children():  # in their order; a dictionary would be sorted
+        for name, each in metric.named_children():  # in the given order; MetricCollection would sort a dictionary
             made[name] = each.clone()  # type: ignore[operator]
     else:
         example = f"{metric.__name__}(...)" if isinstance(metric, type) else "torchmetrics.F1Score(...)"
@@ -97,12 +97,12 @@ def collect(metric: object) -> MetricCollection:
 
 
 def collect_named(name: str, metric: Metric) -> MetricCollection:
-    """Return a collection of one metric, which is logged by its name in the task."""
+    """Return a collection of one metric, logged under the name that the task has for it."""
     return MetricCollection({name: metric}, compute_groups=False)
 
 
 def metrics_in(metrics: nn.Module) -> dict[str, Metric]:
-    """Return all metrics inside a module by their path, those inside of wrappers included."""
+    """Return all metrics inside a module by their path, including metrics inside wrapper metrics."""
     return {name: each for name, each in metrics.named_modules() if isinstance(each, Metric)}
 
 
@@ -112,10 +112,10 @@ def keeps_outputs(metrics: MetricCollection) -> bool:
 
 
 def update_metrics(metrics: MetricCollection, *found: Tensor) -> None:
-    """Update a user's own metrics.
+    """Update custom metrics.
 
     Raises:
-        InputError: a metric does not take such tensors.
+        InputError: a metric rejects these tensors.
     """
     try:
         metrics.update(*found)
@@ -131,7 +131,7 @@ def compute_metrics(metrics: MetricCollection) -> dict[str, Tensor]:
     """Return the values of metrics by name.
 
     Raises:
-        InputError: a metric has several values.
+        InputError: the value of a metric is not a scalar.
     """
     values = metrics.compute()
     for name, value in values.items():

@@ -1,7 +1,8 @@
-"""Metrics of recommendation: from each source's K destinations with the highest logits, except for its training links; averaged over sources.
+"""Metrics of recommendation, averaged over sources. They use the K destinations with the highest logits of each source, without its training links.
 
-recall@K is the share of a source's links among the K. precision@K is the share of the K that are links. ndcg@K is the sum of 1 / log2(1 + position)
-over those that are links, divided by its maximum (Järvelin & Kekäläinen 2002, "Cumulated gain-based evaluation of IR techniques"). PyG computes them.
+recall@K is the fraction of the source's links that are among the K. precision@K is the fraction of the K that are links. ndcg@K is the sum of
+1 / log2(1 + position) over those of the K that are links, divided by its maximum (Järvelin & Kekäläinen 2002, "Cumulated gain-based evaluation of IR
+techniques"). PyG's classes compute them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def most_of(metrics: MetricCollection) -> int:
 
 
 def make_top_score(score: str) -> Metric:
-    """Make the metric with a name. Its update takes columns (B, K), the best first, and each link (2, N) of the B sources once."""
+    """Make a metric by name. Its ``update`` takes the best destinations (B, K) of B sources, the best first, and the links (2, N) of these sources."""
     from torch_geometric.metrics import LinkPredNDCG, LinkPredPrecision, LinkPredRecall
 
     kinds = {"recall": LinkPredRecall, "precision": LinkPredPrecision, "ndcg": LinkPredNDCG}

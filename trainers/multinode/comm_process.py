@@ -1,7 +1,7 @@
-"""The communication process: one on each machine, which only runs the collectives by which machines exchange rows.
+"""The communication process: one process per machine that runs the collectives by which machines exchange feature rows.
 
-It has its own process group, never that of DDP. It finds the other machines through the store of the run (``MASTER_ADDR`` and ``MASTER_PORT``), and
-ends with the rank that started it.
+These processes have their own process group, separate from DDP's. They find each other through the store of the run (``MASTER_ADDR`` and
+``MASTER_PORT``), and end with the rank that started them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from hoptrain.trainers.watchdog.process_probe import ProcessProbe
 from hoptrain.trainers.watchdog.rank_agent import current
 
 _GONE_CHECKS, _STOPPED_CHECKS = 3, 10
-"""Checks, one per second, of a process that has ended or is stopped, after which its rank ends. A process that waits for it may notice earlier."""
+"""Number of checks, one per second, for which a process must have ended (or be stopped) before its rank ends. Other errors may end the rank earlier."""
 _numbers = count()
-"""Numbers the communication processes of this rank. All machines start theirs in the same order."""
+"""Numbers for the communication processes of this rank. They match across machines, which start these processes in the same order."""
 
 
 def links() -> CommGroups:
@@ -77,7 +77,7 @@ def _start(rows: PartitionedFeatures) -> CommProcessExchange:
 def _guard(requests: str, comm_pid: int, is_over: threading.Event) -> None:
     """End this rank if the communication process, or the process that fetches rows, has ended or is stopped.
 
-    Otherwise this rank could stay in a collective in which others wait for these rows.
+    Otherwise this rank could stay in a collective with ranks that wait for rows of the ended process.
     """
     slot, probes, counts = SharedMessageSlot(requests), dict[int, ProcessProbe](), dict[int, int]()
     while not is_over.wait(1.0):
@@ -93,7 +93,7 @@ def _guard(requests: str, comm_pid: int, is_over: threading.Event) -> None:
 
 
 def _fail(error: InputError) -> None:
-    """Report the error and end this process, whatever its main thread waits for."""
+    """Report the error and end this process, even if its main thread is blocked."""
     if (agent := current()) is not None:
         agent.fail(error)
     else:
@@ -110,7 +110,7 @@ def _end(process: subprocess.Popen[bytes], is_over: threading.Event) -> None:
 
 
 def main() -> None:
-    """Run the communication process. ``argv`` has both message slots, the number of this machine, the number of machines, and the name of the group."""
+    """Run the communication process. ``argv`` has the paths of both message slots, the number of this machine, the number of machines, and the group's name."""
     requests, answers = SharedMessageSlot(sys.argv[1]), SharedMessageSlot(sys.argv[2])
     rank, size, name = int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Exchanges arrays between processes with gloo, whose collectives work on host memory over TCP."""
+"""Exchange of arrays between processes with gloo, whose collectives transfer host memory over TCP."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hoptrain.engine.partition.exchange import exchange_by
 from hoptrain.engine.queue.message_slot import Message, split
 
 MOST_BYTES = 1 << 29
-"""Most bytes that one collective sends or receives, since its counts are 32 bits wide."""
+"""Maximum bytes that one collective sends or receives; the limit exists since its counts are 32 bits wide."""
 
 
 class GlooExchange:
-    """An exchange between the processes of a gloo group: first the sizes, then the data, in pieces of limited size.
+    """An exchange between the processes of a gloo group, which sends sizes first and then the data in pieces of limited size.
 
     Attributes:
         rank: rank of this process in the group.

@@ -1,4 +1,4 @@
-"""Layer-wise inference over nodes that are sharded across ranks: each computes its own nodes, and fetches the rows of others."""
+"""Layer-wise inference over nodes that are sharded across ranks: each rank computes its own nodes, and fetches rows of others."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hoptrain.engine.schedule import rows_per_rank
 def own_vertices(data: Dataset) -> LocalNodes | None:
     """Return the assignment of nodes to ranks; None if features are not on several machines. Every rank must call this.
 
-    If each machine has the whole graph, nodes are assigned as on one machine, so that sums over a chunk of them are bit-identical. If it has only
-    the columns of its own nodes, these are sharded across its ranks.
+    If each machine has the whole graph, nodes are assigned to ranks as on one machine, so that sums over a chunk are bit-identical. If a machine has
+    only the in-edges of its own nodes, these nodes are sharded across its ranks.
 
     Raises:
-        InputError: the machines disagree about the partition, or cannot exchange rows.
+        InputError: the machines have different partitions, or cannot exchange rows.
     """
     rows, graph = codes_of(data.x), data.graph
     taken = rows.rank_rows() if isinstance(rows, PartitionedFeatures) else None
@@ -43,18 +43,18 @@ def own_vertices(data: Dataset) -> LocalNodes | None:
 
 
 class LocalNodes:
-    """The assignment of nodes to ranks, and the computation of a layer over it.
+    """The assignment of nodes to ranks, and a method that computes a layer with each node on its rank.
 
     Attributes:
         graph: graph with all edges into the nodes of this rank.
     """
 
     def __init__(self, graph: Graph, rank_of: Array, exchange: Exchange) -> None:
-        """Assign each node to a rank by ``rank_of`` (V,) int32. ``exchange`` is among all ranks."""
+        """Store the rank ``rank_of`` (V,) int32 of each node. ``exchange`` connects all ranks."""
         self.graph, self._rank_of, self._exchange = graph, rank_of, exchange
 
     def compute(self, layer: Callable[[Array], Tensor], wanted: Array) -> Computed:
-        """Compute ``layer`` for the nodes ``wanted`` (N,), ascending, each on its rank. Every rank must call this with the same nodes."""
+        """Compute ``layer`` for the nodes ``wanted`` (N,), ascending, each on the rank that owns it. Every rank must call this with the same nodes."""
         ranks = self._rank_of[wanted]
         number = np.empty(len(self._rank_of), np.int64)
         for rank in range(self._exchange.size):
@@ -75,7 +75,7 @@ class LocalNodes:
 
 
 class Computed:
-    """Rows (N, C) of nodes, each on the rank that computed it, in the interface of ``RankRows``, where a partition is a rank."""
+    """Rows (N, C) of nodes, each stored on the rank that computed it. It has the interface of ``RankRows``, with ranks as partitions."""
 
     def __init__(self, own: Tensor, rank_of: Array, number: Array, exchange: Exchange) -> None:
         """Wrap the rows ``own`` (n, C) of this rank, the rank of each node (V,), and the index of its row on that rank (V,)."""
@@ -103,12 +103,12 @@ class Computed:
         return self._own[torch.from_numpy(numbers.astype(np.int64))].view(torch.uint8).numpy().reshape(len(numbers), self.row_bytes)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """Fetch the rows of nodes (N,) from all ranks. Every rank does so repeatedly, until it calls ``finish``."""
+        """Fetch the rows of nodes (N,) from all ranks. This is a collective: each rank calls it any number of times, then ``finish``."""
         taken = torch.from_numpy(self._taken.take(rows.numpy()))
         return taken.view(self._own.dtype) if len(taken) else self._own[:0]  # torch cannot view empty rows as a wider dtype
 
     def all_at_once(self, nodes: Array) -> Tensor:
-        """Fetch the rows of ``nodes`` (N,), and finish."""
+        """Fetch the rows of ``nodes`` (N,), and call ``finish``."""
         rows = self[torch.from_numpy(np.asarray(nodes))]
         self.finish()
         return rows

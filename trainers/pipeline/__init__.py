@@ -1,7 +1,8 @@
 """Pipeline parallelism: a model is divided into stages, one per process, without losing edges.
 
-A batch is divided by its *seeds* into chunks, each with its own blocks. So no edge is lost, and the chunks' gradients add up to those of the whole batch. No
-process rebuilds a graph: each stage has the blocks of its layers, and only activations are sent.
+There may be several replicas of the model, called copies, each divided into stages. A batch is divided by its *seeds* into chunks, each with its own
+blocks. So no edge is lost, and the chunks' gradients add up to those of the whole batch. Each stage has the blocks of its own layers, so only activations
+are sent.
 
 With Lightning, ``trainer.strategy`` is a ``PipelineStrategy`` (see ``strategy.py``). Without Lightning, in processes that torch.distributed connects
 (``torchrun``, or ``run_ranks`` on this machine)::
@@ -18,12 +19,13 @@ With Lightning, ``trainer.strategy`` is a ``PipelineStrategy`` (see ``strategy.p
 
 * ``model`` implements the protocol ``PipelineModule``: ``num_layers``, ``layer(i, x, *inputs)``, ``shape(i)`` (shape of an input row of layer i) and
   ``modules_of(i)`` (names of the submodules that only layer i uses). For images, a row is an image.
-* ``loss(output, target)`` returns a chunk's share of the batch's loss; the shares of all chunks and copies are summed. If the batch's loss is a mean, a
-  chunk's share is the sum over its rows, divided by the number of rows of the batch over all copies.
+* ``loss(output, target)`` returns a chunk's contribution to the batch's loss; the values of all chunks and copies are summed. If the batch's loss is a mean, a
+  chunk's value is the sum over its rows, divided by the number of rows of the batch over all copies.
 * ``Chunk(rows=..., inputs=..., x=..., target=..., seed=...)``: input rows of each layer and output rows of the last (L + 1 numbers; for images, all are
   the number of images), further inputs of each layer (L tuples; empty for images), the first layer's input, and the second argument of the loss.
 * ``run_ranks(function, world_size, *arguments)`` starts processes with one thread each, and returns the results of ``function``.
-* Bubble: ``1 - step.busy_s / step.seconds`` of a rank. Padding: ``pipeline.capacities.waste``, 0 if all chunks have the same rows.
+* Idle fraction of a rank (bubble): ``1 - step.busy_s / step.seconds``. Fraction of sent rows that is padding: ``pipeline.capacities.waste``, 0 if all
+  chunks have equally many rows.
 * ``plan.balanced(seconds)`` balances stages by the layers' times, which ``layer_seconds(model, chunk, loss)`` measures.
 * ``BatchNorm`` needs statistics of a whole batch, so it cannot be exact in chunks: ``Pipeline`` accepts it only if ``chunks`` and ``data`` are 1.
 """
@@ -61,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "PipelineStrategy":  # processes without Lightning avoid its import, which takes seconds
+    if name == "PipelineStrategy":  # imported on first use, since Lightning takes seconds to import
         from hoptrain.trainers.pipeline.strategy import PipelineStrategy
 
         return PipelineStrategy

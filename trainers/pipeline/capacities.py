@@ -1,8 +1,8 @@
-"""Capacities: numbers of rows of the buffers between stages.
+"""Capacities: the numbers of rows of the buffers between stages.
 
-A stage receives into buffers of a fixed shape, but chunks differ in rows. Every stage of a copy knows all its chunks, so all derive the same
-capacities without communication. The first batch sets them exactly, so equal chunks need no padding. They grow, with a margin, for a larger chunk,
-and ``tighten`` shrinks them.
+A stage receives activations into buffers of a fixed shape, but chunks have different numbers of rows. All stages of a model copy know its chunks, so they
+derive the same capacities without communication. The first batch sets capacities to its largest chunk. A larger chunk increases them, with a margin, and
+``tighten`` decreases them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from hoptrain.trainers.models.layered import Chunk
 
 _SPARE = 8
-"""A capacity that must grow becomes an eighth larger than needed, so that new buffers are rare."""
+"""A capacity that must grow becomes an eighth (1/N, with this N) larger than needed, so that new buffers are rarely allocated."""
 
 
 class Capacities:
-    """The number of rows of the buffer at each cut between runs. Buffers fit the largest chunk so far; ``tighten`` shrinks them.
+    """The number of rows of the buffer at each cut between runs of layers. Buffers fit the largest chunk so far; ``tighten`` shrinks them.
 
     Attributes:
         rows: capacity at each cut; all 0 before the first ``fit``.
@@ -28,8 +28,8 @@ class Capacities:
         """Start without buffers.
 
         Args:
-            cuts: layers at which runs begin, except for the first run.
-            bound: maximum rows of a chunk at any cut (for instance the number of nodes of the graph); None if unknown.
+            cuts: first layers of all runs of layers except for the first run.
+            bound: maximum number of rows of a chunk at any cut (for instance the number of nodes of the graph); None if unknown.
         """
         self.cuts = tuple(cuts)
         self.bound = bound
@@ -38,7 +38,7 @@ class Capacities:
         self._largest = [0] * len(self.cuts)
 
     def fit(self, chunks: Sequence[Chunk], num_slots: int) -> bool:
-        """Adapt to the chunks of a step, which sends ``num_slots`` including empty ones, and return whether a capacity changed."""
+        """Increase capacities to fit the chunks of a step, and return whether one changed. The step sends ``num_slots`` chunks, including empty ones."""
         needs = [max((chunk.rows[cut] for chunk in chunks), default=0) for cut in self.cuts]
         self._largest = [max(pair) for pair in zip(self._largest, needs, strict=True)]
         before = self.rows
@@ -50,7 +50,7 @@ class Capacities:
         return self.rows != before
 
     def tighten(self) -> bool:
-        """Shrink to the largest chunk since the last call plus the margin, for instance after an epoch; return whether a capacity changed."""
+        """Decrease capacities to the largest chunk since the last call plus the margin, for instance after an epoch; return whether one changed."""
         before = self.rows
         self.rows = tuple(min(rows, self._spared(largest)) for rows, largest in zip(before, self._largest, strict=True))
         self._largest = [0] * len(self.cuts)
@@ -58,7 +58,7 @@ class Capacities:
 
     @property
     def waste(self) -> float:
-        """Share of the rows sent so far that was padding."""
+        """Fraction of the rows sent so far that was padding."""
         return 1 - self.used / self.sent if self.sent else 0.0
 
     def _spared(self, need: int) -> int:

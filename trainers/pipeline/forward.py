@@ -1,4 +1,4 @@
-"""Forward passes without training: chunks follow one another through the stages, which work concurrently (GPipe; Huang et al. 2019)."""
+"""Forward passes without training: stages work concurrently on successive chunks (GPipe; Huang et al. 2019)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hoptrain.trainers.models.layered import Chunk, apply_layers
 
 
 class Forward:
-    """A stage of a model that is applied, and not trained. Every process has the whole model, and uses its own run of layers.
+    """A stage of a model in inference. Every process has the whole model, and applies its own run of consecutive layers.
 
-    Every stage of a copy knows the rows of all its chunks, so activations are sent without padding. Results are bit-identical to those of one
-    process.
+    All stages of a model copy know the number of rows of its chunks, so activations are sent without padding. Results are bit-identical to those of a
+    single process.
     """
 
     def __init__(self, model: nn.Module, runs: Sequence[range], mesh: DeviceMesh, in_flight: int) -> None:
@@ -27,7 +27,7 @@ class Forward:
             model: the whole model, a ``PipelineModule``, in eval mode.
             runs: layers of each stage.
             mesh: device mesh (data, stages) of the processes.
-            in_flight: maximum number of chunks on their way to the next stage, whose activations are kept.
+            in_flight: maximum number of chunks that are being sent to the next stage; their activations are kept in memory.
         """
         self._model: Any = model
         self._group, self._stage = mesh.get_group("stages"), mesh.get_local_rank("stages")
@@ -37,10 +37,10 @@ class Forward:
 
     @torch.no_grad()
     def __call__(self, chunks: Iterable[Chunk]) -> list[Tensor]:
-        """Apply the model to chunks, and return each chunk's output on the last stage; an empty list on others, whose chunks may still be in transit.
+        """Apply the model to chunks, and return each chunk's output on the last stage; an empty list on others, whose activations may still be in transit.
 
         Args:
-            chunks: chunks, the same on every stage of a copy; those of the first stage have ``x``.
+            chunks: chunks, the same on every stage of a model copy; on the first stage they have ``x``.
         """
         outputs = []
         for chunk in chunks:
@@ -54,7 +54,7 @@ class Forward:
         return outputs
 
     def finish(self, in_flight: int = 0) -> None:
-        """Wait until at most ``in_flight`` chunks are on their way to the next stage."""
+        """Wait until at most ``in_flight`` chunks are still being sent to the next stage."""
         while len(self._sent) > in_flight:
             self._sent.popleft()[0].wait()
 

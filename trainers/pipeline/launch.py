@@ -1,4 +1,4 @@
-"""Processes of a plan on this machine, without Lightning, for studies and tests."""
+"""Launch of a pipeline's processes on this machine without Lightning, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ run(*sys.argv[1:], *job)
 
 
 class RankError(RuntimeError):
-    """A process failed, was killed or did not end in time; the message names its rank and its last output."""
+    """A process failed, was killed or did not end in time. The message has its rank and its last output."""
 
 
 def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, threads: int = 1, deadline_s: float = 600.0) -> list[Any]:

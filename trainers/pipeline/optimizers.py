@@ -1,4 +1,4 @@
-"""Conversion between the optimiser states of a pipeline's stages and that of the whole model."""
+"""Conversion between the optimiser states of the stages and the state of an optimiser of the whole model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hoptrain.engine import InputError
 
 
 def named_state(optimizer: Optimizer, module: nn.Module) -> dict[str, Any]:
-    """Return the optimiser's state of each parameter of ``module`` by name, without parameters that have had no step.
+    """Return the optimiser's state of each parameter of ``module`` by name, without parameters that no step has updated.
 
     Raises:
         InputError: the optimiser has several parameter groups.

@@ -1,4 +1,4 @@
-"""Training steps of a model that is divided over processes: the plain-Python interface, which Lightning's strategy uses too."""
+"""Training steps of a model that is divided among processes. Lightning's strategy uses this interface, which needs no Lightning itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StepResult:
     Attributes:
         loss: sum of the losses of this copy's chunks, on every stage of the copy.
         seconds: seconds from the first forward pass to the end of the last backward pass, in this process.
-        busy_s: seconds of these in which this process computed; the rest is bubble and communication.
+        busy_s: seconds of this time in which the process computed; the rest is waiting and communication.
     """
 
     loss: float
@@ -36,14 +36,14 @@ class StepResult:
 
 
 class Pipeline:
-    """A model of which this process has one stage.
+    """A model that is divided among processes; this process has one stage.
 
     Attributes:
         plan: division of the model.
         whole: gathers all weights, and divides them again.
         capacities: rows of the buffers between stages, and their share of padding.
         stage: number of this process's stage.
-        copy: number of this process's copy.
+        copy: number of the model copy (replica) that this process belongs to.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Pipeline:
         mesh: DeviceMesh | None = None,
         bound: int | None = None,
     ) -> None:
-        """Divide ``model``: all ranks receive rank 0's weights, then each keeps its own layers' and drops the others.
+        """Divide ``model``: all ranks receive rank 0's weights, then each keeps the weights of its own layers only.
 
-        Make the optimiser afterwards, from ``model.parameters()``.
+        Create the optimiser afterwards, from ``model.parameters()``.
 
         Args:
             model: the whole model, a ``PipelineModule``, on its device.
@@ -65,7 +65,7 @@ class Pipeline:
             loss: function of (output, target) of a chunk that returns a scalar; the last stage calls it once per chunk. Losses are summed over a
                 step's chunks and copies. So for a mean over the step's seeds, it returns the chunk's sum divided by the number of all seeds.
             mesh: device mesh (data, stages) of the processes; by default all processes of torch.distributed.
-            bound: maximum rows of a chunk at any cut, if known.
+            bound: maximum number of rows of a chunk at any cut between stages, if known.
 
         Raises:
             InputError: the model cannot be divided by the plan, or the number of processes does not match.
@@ -106,13 +106,13 @@ class Pipeline:
         return StepResult(loss=self._tell_loss(losses), seconds=seconds, busy_s=busy)
 
     def tighten(self) -> None:
-        """Shrink buffers that are larger than needed since the last call. All stages must call it between the same steps."""
+        """Shrink buffers to what was needed since the last call. All stages must call this between the same two steps."""
         if self.capacities.tighten():
             self._schedule = None
 
     @property
     def place(self) -> str:
-        """Rank, stage, layers and chunk of the last work, for messages."""
+        """Rank, stage, layers and current or last chunk, for messages."""
         if not self._stages:
             return f"rank {torch.distributed.get_rank()}, stage {self.stage}"
         return max(self._stages, key=lambda stage: stage.since).place
@@ -137,7 +137,7 @@ class Pipeline:
             self._schedule = kind(self._stages[0], self.plan.num_slots, **options)
 
     def _run(self, chunks: Sequence[Chunk]) -> list[Tensor]:
-        """Run the schedule on chunk numbers, with which stages look up their chunks, and return the losses on the last stage."""
+        """Run the schedule and return the losses on the last stage. Its inputs are chunk numbers, with which stages look up their chunks."""
         self._chunks = chunks
         for run in self._runs.values():
             run.chunks = chunks

@@ -1,4 +1,4 @@
-"""The plan of a pipeline: stages, copies, chunks, and the order of a stage's work."""
+"""The plan of a pipeline: stages, model copies, chunks, and the schedule of passes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RUNS_OF_A_STAGE = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """A plan of ``data`` model copies, each divided into ``stages``; a batch passes through a copy in ``chunks``.
+    """A plan of ``data`` model copies (replicas), each divided into ``stages``; a batch passes through a copy in ``chunks``.
 
     Rank r is stage ``r % stages`` of copy ``r // stages``. A stage has one run of consecutive layers. With ``interleaved-1f1b`` it has several: all
     stages' first runs come first, then all second ones, and so on.
@@ -29,7 +29,7 @@ class Plan:
         chunks: number of chunks per batch of a copy.
         schedule: gpipe (all forward passes before all backward passes; keeps every chunk's activations), 1f1b (one forward, one backward), or
             interleaved-1f1b (the same with several runs of layers per stage: smaller bubble, more traffic).
-        balance: number of layers of each run, in the model's order; None for equal numbers, up to one.
+        balance: number of layers of each run, in the model's order; None for numbers that differ by at most one.
     """
 
     stages: int = 1
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def num_slots(self) -> int:
-        """Number of chunks in the schedule, filled up with empty ones: 1f1b needs at least ``stages``, interleaved-1f1b whole rounds of stages."""
+        """Number of chunks in the schedule including empty ones: 1f1b needs at least ``stages`` chunks, interleaved-1f1b a multiple of ``stages``."""
         if self.schedule == "gpipe":
             return self.chunks
         if self.schedule == "1f1b":
@@ -111,7 +111,7 @@ class Plan:
     def balanced(self, seconds: Sequence[float]) -> Plan:
         """Return the plan with the balance that minimises the time of the slowest run, from the layers' times.
 
-        Among equal ones, it takes the one with shorter first runs.
+        Among equally good balances, take the one with shorter first runs.
         """
         self.runs(len(seconds))
         return replace(self, balance=tuple(_even_counts(list(seconds), self.num_runs)))
@@ -139,7 +139,7 @@ class Plan:
 
 
 def _even_counts(seconds: list[float], num_runs: int) -> list[int]:
-    """Return the lengths of ``num_runs`` runs whose largest sum is smallest, by dynamic programming."""
+    """Divide ``seconds`` into ``num_runs`` runs with the smallest possible largest sum, by dynamic programming; return the runs' lengths."""
     total = [0.0]
     for each in seconds:
         total.append(total[-1] + each)

@@ -1,4 +1,4 @@
-"""Chunks of sampled mini-batches: contiguous seeds of a batch, each chunk sampled separately."""
+"""Chunks of sampled mini-batches: the seeds of a batch are divided into contiguous chunks, each of which is sampled separately."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Chunking = Literal["seeds", "by-index"]
 class ChunkSchedule(StepSchedule):
     """A schedule that divides each step of ``batches`` into ``chunks`` steps.
 
-    All chunks of a batch have its number, and so its random numbers: a node draws the same neighbours in all chunks, and in the undivided batch. So
-    the chunks of a ``NeighborSampler`` that expands "all" nodes are together that batch, even if it samples.
+    All chunks of a batch have the batch's number, and so its random numbers: a node draws the same neighbours in all chunks and in the undivided batch.
+    So the union of the chunks of a ``NeighborSampler`` that expands "all" nodes is the undivided batch, even if fanouts limit the neighbours.
 
     Attributes:
         batches: schedule of whole batches.
@@ -45,12 +45,12 @@ class ChunkSchedule(StepSchedule):
 
     @property
     def rank(self) -> int:
-        """Number of this copy."""
+        """Number of this model copy."""
         return self.batches.rank
 
     @property
     def world_size(self) -> int:
-        """Number of copies."""
+        """Number of model copies."""
         return self.batches.world_size
 
     @property
@@ -95,7 +95,7 @@ def index_range(num_nodes: int, chunks: int) -> int:
 def cut_by_index(graph: Graph, chunks: int) -> Graph:
     """Return ``graph`` without the edges between different chunks, where chunks are ``chunks`` ranges of node ids.
 
-    A model loses these edges if its batch is divided by node id (Dearing & Wang 2020). The result is lossy, and serves for comparison.
+    A pipeline that divides a batch by node id loses these edges (Dearing & Wang 2020). This function reproduces that for comparison.
 
     Raises:
         InputError: a range would be empty.
@@ -108,7 +108,7 @@ def cut_by_index(graph: Graph, chunks: int) -> Graph:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChunkedBatch:
-    """The mini-batches of a batch's chunks, at least one.
+    """A batch as the mini-batches of its chunks, at least one.
 
     Attributes:
         chunks: mini-batches of the chunks with seeds.
@@ -117,7 +117,7 @@ class ChunkedBatch:
     chunks: tuple[MiniBatch, ...]
 
     def to(self, device: Any) -> ChunkedBatch:
-        """Return the batch as torch tensors on ``device``, see ``MiniBatch.to``."""
+        """Return the batch as torch tensors on ``device`` (see ``MiniBatch.to``)."""
         return ChunkedBatch(tuple(chunk.to(device) for chunk in self.chunks))
 
     @property
@@ -170,7 +170,7 @@ _OF_THE_SCHEDULE = ("split", "batch_size", "seed", "shuffle", "rank", "world_siz
 
 
 class ChunkLoader(EpochLoader[ChunkedBatch]):
-    """A loader of ``ChunkedBatch``es. Its steps, also in ``state_dict``, are whole batches, so a run may resume with another number of chunks.
+    """A loader of ``ChunkedBatch`` objects. Its steps, also in ``state_dict``, count whole batches, so a run may resume with another number of chunks.
 
     Attributes:
         parts: loader of the chunks.
@@ -197,7 +197,7 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
             )
         if options.get("device", "cpu") != "cpu" and not workers:
             raise InputError("chunks with sampler_device cuda and num_workers 0: bulks on a device need whole batches; set num_workers 1")
-        if workers:  # a batch holds one slot per chunk, and so does the next one
+        if workers:  # the current batch and the next one each occupy one queue slot per chunk
             worker_options = options.get("worker_options", DEFAULTS)
             options["worker_options"] = replace(worker_options, prefetch_factor=worker_options.prefetch_factor + 2 * -(-chunks // workers))
         is_lossy = chunking == "by-index"

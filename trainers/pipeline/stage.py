@@ -1,4 +1,4 @@
-"""One run of layers in a process. It stores the inputs of its chunks, so that only activations are sent between stages."""
+"""Stages of a pipeline: runs of layers in a process. They store the inputs of their chunks, so that only activations are sent between stages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LostStageError(StageError):
 
 
 class StageSegment(nn.Module):
-    """A run of consecutive layers of a model. Padding rows of a buffer are removed before the first layer, so no layer and no loss sees them."""
+    """A run of consecutive layers of a model. Padding rows of its input buffer are removed, so that no layer and no loss computes on them."""
 
     def __init__(self, model: nn.Module, layers: range) -> None:
         """Use ``layers`` of ``model``, whose other layers may have been dropped.
@@ -44,7 +44,7 @@ class StageSegment(nn.Module):
         """Apply the layers to one chunk.
 
         Args:
-            received: buffer (capacity, ...) from the previous stage; nothing for the first run, whose chunks have their input.
+            received: buffer (capacity, ...) from the previous stage; nothing for the first run, since its chunks contain the input.
             number: number (1,) of the chunk.
 
         Returns:
@@ -71,11 +71,11 @@ def _padded(x: Tensor, rows: int) -> Tensor:
 
 
 class WatchedStage(PipelineStage):
-    """A torch ``PipelineStage`` that records what it works on and for how long, and names its place in errors.
+    """A torch ``PipelineStage`` that records which chunk it works on and for how long, and adds rank, stage and chunk to errors.
 
     Attributes:
         busy_s: seconds of forward and backward passes so far.
-        since: time when its last work began, by ``time.perf_counter``.
+        since: time at which it began its last forward or backward pass, by ``time.perf_counter``.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class WatchedStage(PipelineStage):
 
     @contextmanager
     def working(self, chunk: int) -> Iterator[None]:
-        """Record the time of some work on a chunk, and name its place if it fails; an InputError passes unchanged."""
+        """Record the time of a pass of a chunk. If it fails, raise a StageError with ``place``; an InputError passes unchanged."""
         self._chunk = chunk
         self.since = time.perf_counter()
         try:
             yield
         except Exception as error:
-            cause = error.__cause__ or error  # torch wraps the cause in an error that prints all arguments
+            cause = error.__cause__ or error  # torch's own error wraps the cause, and prints all arguments
             if isinstance(cause, InputError):
                 raise cause from None
             raise StageError(f"{self.place}: {type(cause).__name__}: {cause}") from cause

@@ -49,21 +49,21 @@ class Chunkable(Protocol):
         """Return a chunk of about ``num_seeds`` examples, with the inputs of all layers."""
 
     def chunk_loss(self, output: Tensor, target: Any) -> Tensor:
-        """Return a chunk's share of the loss, and update metrics. Only the last stage calls it."""
+        """Return a chunk's contribution to the loss, and update metrics. Only the last stage calls it."""
 
     def chunks_to_predict(self, batch: Any, is_first: bool) -> Iterable[Chunk]:
-        """Return the chunks of a batch from the predict loader, in order; ``is_first`` tells whether the first layer's input is needed."""
+        """Return the chunks of a batch from the predict loader, in order. ``is_first``: the chunks need the input of the first layer."""
 
 
 class PipelineStrategy(DDPStrategy):
     """A strategy with ``data`` copies of the model, each divided among ``stages`` processes. ``trainer.devices`` must be their product.
 
-    Training passes chunks through the stages; each process has an optimiser of its own layers. In validation and test, every process has the whole
-    model. In prediction, chunks pass through the stages, forward only. Checkpoints hold the whole model and the whole optimiser's state, so they are
-    interchangeable with those of runs without a pipeline. Losses and metrics are those of all copies, on every rank.
+    In training, chunks pass through the stages, and each process has an optimiser of its own layers. In validation and test, every process has the whole
+    model. In prediction, chunks pass forward through the stages. Checkpoints contain the whole model and the state of an optimiser of the whole model, so
+    they are interchangeable with those of runs without a pipeline. Losses and metrics are over all model copies, on every rank.
 
-    Every stage samples its copy's chunks itself (batches are pure functions of their address). So only activations are sent, but each stage repeats
-    the sampling. Only the first stage gathers features, and only the last one labels.
+    Every stage samples the chunks of its model copy itself, which gives the same chunks on all stages. So only activations are sent, but each stage
+    repeats the sampling. Only the first stage gathers features, and only the last one labels.
 
     ``chunking: by-index`` divides nodes by id and drops all edges between chunks, as earlier papers do, for comparison.
     """
@@ -81,14 +81,14 @@ class PipelineStrategy(DDPStrategy):
 
         Args:
             stages: number of stages per model copy, each in one process.
-            data: number of model copies.
+            data: number of model copies (replicas), as in data parallelism.
             chunks: number of chunks per batch.
             schedule: order of forward and backward passes: gpipe, 1f1b or interleaved-1f1b.
             balance: number of layers of each stage (of each run of layers, if interleaved); by default derived from measured times of the layers.
             chunking: seeds divides a batch exactly; by-index drops the edges between chunks.
         """
         super().__init__()
-        # Only the last stages update metrics; the others' are synchronised when they are computed.
+        # Only the last stages update metrics; computing a metric synchronises it over all ranks.
         warnings.filterwarnings("ignore", message="The ``compute`` method of metric .* was called before the ``update``")
         self._options: dict[str, Any] = {"stages": stages, "data": data, "chunks": chunks, "schedule": schedule}
         self._options["balance"] = None if balance is None else tuple(balance)
@@ -101,7 +101,7 @@ class PipelineStrategy(DDPStrategy):
 
     @cached_property
     def plan(self) -> Plan:
-        """Plan of the pipeline. It is made at the first access, since the command line's parser would wrap an error in the constructor."""
+        """Plan of the pipeline. It is created at the first access and not in the constructor, where the command line's parser would wrap its errors."""
         return Plan(**self._options)
 
     def check(self, module: LightningModule, trainer: Trainer) -> None:
@@ -150,16 +150,16 @@ class PipelineStrategy(DDPStrategy):
 
     @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """Number of copies, and this process's copy: its share of the data."""
+        """Number of model copies and number of this process's copy, by which Lightning shards data."""
         return {"num_replicas": self.plan.data, "rank": self.global_rank // self.plan.stages}
 
     @property
     def place(self) -> str:
-        """Stage and chunk of the last work, for messages."""
+        """Stage and current or last chunk, for messages."""
         return f"stage {self.global_rank % self.plan.stages}" if self.pipeline is None else self.pipeline.place
 
     def configure_ddp(self) -> None:
-        """Divide the model, where DDP would wrap it. Optimisers are made afterwards."""
+        """Divide the model. Lightning calls this hook, in which DDP would wrap the model, before optimisers are created."""
         module = self._module
         task, trainer = _chunkable(module), module.trainer
         self.check(module, trainer)
@@ -196,7 +196,7 @@ class PipelineStrategy(DDPStrategy):
             module.degrees = torch.from_numpy(cut.in_degrees(np.float32)).to(self.root_device)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Run forward and backward passes of all chunks. Gradients are kept aside, since Lightning clears ``grad`` afterwards."""
+        """Run forward and backward passes of all chunks. Store the gradients separately, since Lightning clears ``grad`` afterwards."""
         module, pipeline = self._module, self._pipeline
         if module.current_epoch != self._epoch:
             self._epoch = module.current_epoch
@@ -221,7 +221,7 @@ class PipelineStrategy(DDPStrategy):
         return self.precision_plugin.post_backward(closure_loss, self._module)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return logits (N, C) on the CPU of a copy's batch on its last stage, and (0, C) on others. Chunks may still be in transit."""
+        """Return logits (N, C) of the batch on the CPU of the last stage, and (0, C) on other stages, whose activations may still be in transit."""
         task = _chunkable(self._module)
         if self._forward is None:
             self._forward = self._make_forward(task)
@@ -265,7 +265,7 @@ class PipelineStrategy(DDPStrategy):
         return whole_state(optimizer, self.pipeline.whole.gather(named_state(optimizer, self._module)), self._names)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Load the own layers' part of the whole optimiser's state."""
+        """Load the state of this stage's layers from the state of an optimiser of the whole model."""
         if self.pipeline is None:
             super().load_optimizer_state_dict(checkpoint)
             return
@@ -287,7 +287,7 @@ class PipelineStrategy(DDPStrategy):
 
 
 def _chunkable(module: LightningModule) -> Chunkable:
-    """Return the module if its ``training_step`` is the one that it offers to a pipeline."""
+    """Return the module after checking that a pipeline supports its ``training_step``."""
     kind: Any = type(module)
     if not isinstance(module, Chunkable) or kind.chunked_step is not kind.training_step:
         raise InputError(f"{kind.__name__} does not run in a pipeline: use NodeClassifier or another model that makes chunks")

@@ -1,4 +1,4 @@
-"""The weights of a divided model: each stage stores only its own layers', and all can be gathered temporarily."""
+"""The weights of a divided model: each stage stores only those of its own layers, and can gather all of them temporarily."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hoptrain.trainers.models.layered import PipelineModule
 
 
 class Whole:
-    """A manager of a model's weights, which it divides among the stages of a copy. Parameter names stay those of the whole model.
+    """A manager that divides the weights of a model among the stages of a model copy. Parameter names stay those of the whole model.
 
     Attributes:
         names: names of the whole model's parameters, in order.
@@ -52,7 +52,7 @@ class Whole:
         self.is_whole = False
 
     def unite(self) -> None:
-        """Gather all weights in this process. Every stage of the copy must call it."""
+        """Gather all weights in this process. Every stage of the model copy must call this."""
         if self.is_whole:
             return
         weights = self.gather(self._model.state_dict())
@@ -74,7 +74,7 @@ class Whole:
                 self.divide()
 
     def gather(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge what every stage of the copy has by name. Every stage must call it."""
+        """Merge the dictionaries of all stages of the model copy. Every stage must call this."""
         parts: list[dict[str, Any]] = [{}] * torch.distributed.get_world_size(self._group)
         torch.distributed.all_gather_object(parts, {name: _on_host(value) for name, value in own.items()}, group=self._group)
         return {name: value for part in parts for name, value in part.items()}

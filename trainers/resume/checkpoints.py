@@ -1,4 +1,4 @@
-"""Checkpoint files: finds the last one, writes them atomically, and reports what is wrong with one that cannot be read."""
+"""Checkpoint files: find the last one, write them atomically, and report why one cannot be read."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from hoptrain.engine.errors import explain_hint
 
 _HOST = socket.gethostname()
 _SURE_S = 60.0
-"""Age in seconds after which a temporary file counts as abandoned. A writer in another container may have the same host name, but other process ids."""
+"""Age in seconds after which a temporary file counts as abandoned. The process id in its name is not enough: the writer may run in another container."""
 _REMEDY = "give another .ckpt file" + explain_hint("checkpoint")
 
 
 def last_checkpoint(*folders: str, below: str = "") -> str | None:
     """Return the newest ``last*.ckpt`` in ``folders``, or in their subfolders that match the pattern ``below``, or None.
 
-    A symbolic link counts with its own time, since its target may be missing.
+    The age of a symbolic link is that of the link itself, since its target may be missing.
     """
     patterns = [os.path.join(glob.escape(folder), below, "last*.ckpt") for folder in folders]
     found = [path for pattern in patterns for path in glob.glob(pattern, recursive=True)]
@@ -42,7 +42,7 @@ def last_checkpoint(*folders: str, below: str = "") -> str | None:
 
 
 class BestAndLast(ModelCheckpoint):
-    """Lightning's ``ModelCheckpoint``, except that ``last.ckpt`` is the latest state. Lightning writes it only when the metric improved."""
+    """Lightning's ``ModelCheckpoint``, but ``last.ckpt`` is always the latest state. Lightning writes it only when the metric has improved."""
 
     def set_monitor(self, monitor: str, mode: str) -> None:
         """Set the metric that decides which checkpoint is best, and whether its best value is the min or the max."""
@@ -57,8 +57,8 @@ class BestAndLast(ModelCheckpoint):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Restore the paths of the best checkpoints in the folder of the resumed run, without files that are missing.
 
-        Lightning compares the folder's name with the one in the checkpoint. It forgets the best checkpoint if the folder was moved, or if a relative
-        name is given from another working directory.
+        Lightning compares the folder's name with the one in the checkpoint. So it forgets the best checkpoint if the folder was moved, or if its name is
+        relative and the working directory has changed.
         """
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
         resumed = os.path.dirname(os.path.abspath(trainer.ckpt_path or ""))
@@ -68,12 +68,12 @@ class BestAndLast(ModelCheckpoint):
             if isinstance(callback, ModelCheckpoint) and state is not None:
                 is_own = callback.dirpath is not None and os.path.realpath(callback.dirpath) == os.path.realpath(resumed)
                 found[callback.state_key] = _with_files_there(state, str(callback.dirpath) if is_own else None)
-        # Broadcast, since ranks with different states would deadlock at the next checkpoint, and only rank 0 may have the files.
+        # Broadcast the state, since only rank 0 may have the files, and ranks with different states would deadlock at the next checkpoint.
         checkpoint["callbacks"].update(trainer.strategy.broadcast(found))
 
 
 def _with_files_there(state: dict[str, Any], folder: str | None) -> dict[str, Any]:
-    """Return the state of a ``ModelCheckpoint`` without files that are missing. If ``folder`` is given, files are looked for there, not in ``dirpath``."""
+    """Return the state of a ``ModelCheckpoint`` without missing files. If ``folder`` is given, look for files there and not in ``dirpath``."""
 
     def find(path: str) -> str:
         path = path if folder is None else os.path.join(folder, os.path.basename(path))
@@ -112,7 +112,7 @@ class CheckpointFiles(TorchCheckpointIO):
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        content = io.BytesIO()  # not directly to the file: torch aborts the process if the disk is full
+        content = io.BytesIO()  # torch must not write to the file itself: it aborts the process if the disk is full
         torch.save(checkpoint, content)
         write_whole(Path(path), content.getbuffer(), "checkpoint", "checkpoint.dirpath")
 
@@ -120,7 +120,7 @@ class CheckpointFiles(TorchCheckpointIO):
         """Read the checkpoint ``path``.
 
         Raises:
-            InputError: the file is damaged, contains pickled code, or is no checkpoint.
+            InputError: the file is damaged, contains pickled code, or is not a checkpoint.
         """
         check_whole(path)
         try:
@@ -134,7 +134,7 @@ class CheckpointFiles(TorchCheckpointIO):
             OSError,
             ValueError,
             zipfile.BadZipFile,
-        ) as error:  # torch raises many classes for other files
+        ) as error:  # torch raises exceptions of many classes for files that are not checkpoints
             text = "it has another format" if isinstance(error, KeyError) else _reason(error)
             raise InputError(f"checkpoint {path} is damaged ({text}): {_REMEDY}") from error
         if not isinstance(checkpoint, Mapping) or not {"state_dict", "pytorch-lightning_version"} <= checkpoint.keys():
@@ -150,12 +150,12 @@ def keep_checkpoints_whole(trainer: Any) -> None:
 
 
 def check_whole(path: str | Path) -> None:
-    """Verify the checksums in a checkpoint's zip archive, at some GB/s. torch does not, so a flipped bit would go unnoticed into the weights.
+    """Verify the checksums in a checkpoint's zip archive, at several GB/s. torch does not, so a flipped bit would silently change the weights.
 
     Files of other formats are not checked.
 
     Raises:
-        InputError: an entry does not match its checksum, or the path is no regular file.
+        InputError: an entry does not match its checksum, or the path is not a regular file.
     """
     if "://" in str(path):
         return
@@ -172,7 +172,7 @@ def check_whole(path: str | Path) -> None:
         EOFError,
         RuntimeError,
         ValueError,
-    ) as error:  # zipfile raises any for a damaged directory
+    ) as error:  # zipfile may raise any of these for a damaged directory
         raise InputError(f"checkpoint {path} is damaged ({_reason(error)}): {_REMEDY}") from error
     if damaged is not None:
         raise InputError(f"checkpoint {path} is damaged (the checksum of its entry {damaged} is wrong): {_REMEDY}")
@@ -192,7 +192,7 @@ def check_regular(path: str | Path) -> None:
     """Check that the path is a regular file, since a FIFO would block.
 
     Raises:
-        InputError: the path does not exist, or is no regular file.
+        InputError: the path does not exist, or is not a regular file.
     """
     if not os.path.isfile(path):
         what = "is no regular file" if os.path.lexists(path) else "does not exist"
@@ -205,7 +205,7 @@ def write_whole(path: Path, content: bytes | memoryview, what: str, option: str)
     Args:
         path: file to write.
         content: content of the file.
-        what: description of the file for the error message.
+        what: what the file is, for the error message.
         option: option that sets the folder, for the error message.
 
     Raises:
@@ -231,7 +231,7 @@ def write_whole(path: Path, content: bytes | memoryview, what: str, option: str)
 
 
 def _remove_parts_of_dead_writers(path: Path) -> None:
-    """Remove temporary files that killed processes of this machine have left. A living writer touches its file within ``_SURE_S``."""
+    """Remove temporary files that killed processes of this machine have left. Files of running writers are never older than ``_SURE_S``."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.{glob.escape(_HOST)}-*.part"):
         number = part.stem.rpartition("-")[2]
         with contextlib.suppress(OSError):  # another process may have removed it

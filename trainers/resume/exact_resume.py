@@ -1,8 +1,8 @@
-"""Bit-identical resuming: adds to checkpoints what Lightning leaves out, and restores it.
+"""A callback for bit-identical resuming. It adds state to checkpoints that Lightning leaves out, and restores it.
 
-Added are the position in the training (``loop_position.py``); for each rank its share of the epoch's metrics, the state that its model keeps in
-addition to weights, and partly accumulated gradients; and the values that schedulers and stopping rules monitor. The data module adds this callback
-to its trainer.
+The added state is the position in the training (``loop_position.py``); for each rank its metric states of the epoch, the state that its model has in
+addition to weights, and partly accumulated gradients; and the values that schedulers and ``EarlyStopping`` monitor. The data module adds this callback to
+its trainer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Stateful(Protocol):
     """A model with state in addition to weights, such as metrics of the current epoch or memory that its batches update."""
 
     def commit(self) -> None:
-        """Apply the changes of the last batch. Called when the batch is done, so that an interrupted batch changes nothing."""
+        """Apply the state changes of the last batch. This is called when the batch is done, so that an interrupted batch changes nothing."""
 
     def rank_state(self) -> dict[str, Tensor]:
         """Return the state that this rank keeps in addition to weights, by name."""
@@ -67,7 +67,7 @@ class ExactResume(Callback):
         self._gradients: dict[str, Tensor] = {}
 
     def attach(self, trainer: Trainer) -> None:
-        """Add this callback before the others, which may write checkpoints, and a second one after them, which resumes the run."""
+        """Add this callback before the others, since they may write checkpoints, and a second callback after them, which resumes the run."""
         trainer.callbacks[:] = [self, *trainer.callbacks, _AfterOthers(self)]  # type: ignore[attr-defined]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -92,19 +92,19 @@ class ExactResume(Callback):
         self._asked_to_accumulate = trainer.accumulate_grad_batches
 
     def resume(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Resume at the position of the checkpoint. This runs after ``on_train_start`` of all callbacks, since some of them check what is set here."""
+        """Resume at the position of the checkpoint. This runs after ``on_train_start`` of all callbacks, since some of them check values that are set here."""
         saved, self._saved = self._saved, None
         if saved is None:
             return
         position = LoopPosition(**saved["place"])
         trainer._logger_connector._callback_metrics.update(saved["watched"])
         asked, used = saved.get("accumulate", (None, None))
-        if position.begun and asked == trainer.accumulate_grad_batches:  # else this run was given another value
+        if position.begun and asked == trainer.accumulate_grad_batches:  # otherwise the user gave this run another value
             trainer.accumulate_grad_batches = used  # a callback may have changed it at the start of the epoch
         self._load_rank_state(saved["ranks"], trainer, pl_module)
         is_stopped = _still_stops(self._patience) and saved["stopped"]
         is_done = is_stopped and trainer.fit_loop._can_stop_early
-        if position.begun or not is_done:  # else it would average for an epoch that does not start
+        if position.begun or not is_done:  # otherwise the callback would average for an epoch that does not start
             _resume_averaging(trainer, pl_module)
         if is_done:
             _stay_stopped(position, trainer)
@@ -119,7 +119,7 @@ class ExactResume(Callback):
         """Make Lightning perform exactly the actions that were left after the last batch."""
         loop = trainer.fit_loop
         inner = loop.epoch_loop
-        loop._restarting = False  # else Lightning skips schedulers that monitor a metric at the end of the epoch
+        loop._restarting = False  # otherwise Lightning skips schedulers that monitor a metric at the end of the epoch
         fetcher: Any = loop._data_fetcher
         validates = inner._should_check_val_fx(fetcher)
         counts = not inner._should_accumulate()
@@ -138,7 +138,7 @@ class ExactResume(Callback):
             trainer.strategy.lr_scheduler_configs.clear()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Perform the end of the training if no step was left. Lightning skips it then, but the checkpoint was written before it."""
+        """If no step was left, perform the hooks at the end of the training. Lightning skips them then, although the checkpoint was written before them."""
         saved, self._saved = self._saved, None
         if saved is None:
             return
@@ -167,40 +167,40 @@ class ExactResume(Callback):
         self._schedulers = []
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-        """Note that weights may be partly updated from here to the end of the batch."""
+        """Record that weights may be partly updated from here to the end of the batch."""
         self._is_stepping = True
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Note that the batch is done. Other callbacks, which may write a checkpoint now, run after this one."""
+        """Record that the batch is done. Other callbacks, which may write a checkpoint now, run after this one."""
         self._after, self._is_stepping = "batch", False
         self._counted = trainer.fit_loop.epoch_loop._batches_that_stepped
         if isinstance(pl_module, Stateful):
             pl_module.commit()
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note that callbacks that average weights swap the weights back."""
+        """Record that callbacks that average weights have restored the weights."""
         self.is_swapped = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note that the validation after a batch is done."""
+        """Record that the validation after a batch is done."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._after = "validation"
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore the schedulers for the end of an epoch whose batches were all done before the run resumed."""
+        """Restore the schedulers at the end of an epoch if all of its batches were done before the run resumed."""
         self._restore_schedulers(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Note whether this rank fails alone, and swap averaged weights back. After a SIGTERM all ranks stop together, between two batches."""
+        """Record whether this rank fails alone, and restore weights that averages have replaced. After SIGTERM all ranks stop together, between two batches."""
         self._restore_schedulers(trainer)
         self._fails_alone = type(exception) is not SIGTERMException
-        if self.is_swapped and trainer.state.fn == TrainerFn.FITTING:  # else a checkpoint written now would store averages as weights
+        if self.is_swapped and trainer.state.fn == TrainerFn.FITTING:  # otherwise a checkpoint would contain averages as weights
             self.is_swapped = False
             for callback in _weight_averages(trainer):
                 callback.on_validation_epoch_end(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add what Lightning leaves out. This is a collective of all ranks, unless this rank fails alone."""
+        """Add the state that Lightning leaves out. This is a collective of all ranks, unless this rank fails alone."""
         position = self.position(trainer)
         is_torn = _is_within_a_batch(trainer)
         if is_torn:
@@ -230,10 +230,11 @@ class ExactResume(Callback):
         return self._gradients if is_torn else _gradients_of(module)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Read what was added, and correct Lightning's counters, which Lightning reads after this.
+        """Read the added state, and correct the counters in the checkpoint, which Lightning reads afterwards.
 
         Raises:
-            InputError: the checkpoint is from within an optimiser step or from one of several ranks, or the number of ranks differs within an epoch.
+            InputError: the checkpoint was written within an optimiser step, or by one of several ranks alone; or it is from the middle of an epoch, with
+                another number of ranks.
         """
         saved = checkpoint.get(_KEY)
         if trainer.state.fn != TrainerFn.FITTING or saved is None:
@@ -257,10 +258,12 @@ class ExactResume(Callback):
         write_counters(checkpoint["loops"]["fit_loop"], position)
         self._saved = saved
         rules = (callback for callback in trainer.callbacks if isinstance(callback, EarlyStopping))  # type: ignore[attr-defined]
-        self._patience = {rule: rule.patience for rule in rules}  # kept here, since loading the checkpoint overwrites it after this
+        self._patience = {rule: rule.patience for rule in rules}  # stored here, since loading the checkpoint overwrites it later
 
     def _load_rank_state(self, ranks: dict[int, dict[str, Tensor]], trainer: Trainer, module: LightningModule) -> None:
-        for callback in _weight_averages(trainer):  # an exception may have skipped this; a batch averaged already is not averaged again
+        for callback in _weight_averages(
+            trainer
+        ):  # an exception may have skipped the update; a batch that was averaged already is not averaged again
             callback.on_train_batch_end(trainer, module, None, None, 0)
         # At the end of an epoch the number of ranks may change; a new rank takes the state of the first.
         state = dict(ranks.get(trainer.global_rank, ranks[min(ranks)]))
@@ -290,7 +293,7 @@ def _is_within_a_batch(trainer: Trainer) -> bool:
 
 
 def _persistent_buffers(module: LightningModule) -> list[tuple[str, Tensor]]:
-    """Return the buffers that a checkpoint includes, such as running means of BatchNorm. Most models have none."""
+    """Return the buffers that a checkpoint includes, such as running means of BatchNorm."""
     kept = module.state_dict(keep_vars=True)
     return [(name, value) for name, value in kept.items() if not isinstance(value, torch.nn.Parameter)]
 
@@ -301,7 +304,7 @@ def _gradients_of(module: LightningModule, copied: bool = False) -> dict[str, Te
 
 
 def _gathered(state: dict[str, Tensor], trainer: Trainer, *, alone: bool) -> dict[int, dict[str, Tensor]]:
-    """Gather the states of all ranks on rank 0, which writes the checkpoint. With ``alone``, return only that of this rank."""
+    """Gather the states of all ranks on rank 0, which writes the checkpoint. With ``alone``, return only the state of this rank."""
     if trainer.world_size == 1 or alone:
         return {trainer.global_rank: state}
     parts: list[Any] | None = [None] * trainer.world_size if trainer.global_rank == 0 else None
@@ -310,7 +313,7 @@ def _gathered(state: dict[str, Tensor], trainer: Trainer, *, alone: bool) -> dic
 
 
 def _start_epoch(position: LoopPosition, trainer: Trainer) -> None:
-    """Let the run start a new epoch. Lightning treats a run with ``max_steps`` as one within an epoch, even at the end of it."""
+    """Make the run start a new epoch. With ``max_steps``, Lightning would continue the epoch of the checkpoint even if that had ended."""
     loop = trainer.fit_loop
     super(type(loop), type(loop)).restarting.fset(loop, False)  # type: ignore[attr-defined]
     if position.after == "epoch":
@@ -363,7 +366,7 @@ def _still_stops(asked: dict[EarlyStopping, int]) -> bool:
 
 
 def _stay_stopped(position: LoopPosition, trainer: Any) -> None:
-    """Finish the actions that are left of the epoch, and train no further."""
+    """Perform the actions that are left of the epoch, and do not train further."""
     rank_zero_info("EarlyStopping ended the resumed run, so it does not train further: raise its patience to continue")
     if position.begun:
         _finish_epoch(position, trainer)

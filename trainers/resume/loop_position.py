@@ -26,8 +26,8 @@ class LoopPosition(NamedTuple):
     Attributes:
         epoch: number of the epoch in progress, or of the next one.
         step: number of batches of this epoch that are done.
-        begun: whether the epoch is in progress.
-        ended: whether all batches of the epoch are done, but not yet the actions at its end.
+        begun: True if the epoch is in progress.
+        ended: True if all batches of the epoch are done, but not yet the actions at its end.
         after: last completed action.
         total: number of batches done in all epochs.
         counted: number of steps as loggers count them.

@@ -1,8 +1,8 @@
 """Failure detection for ranks: the first failure of a rank ends all ranks, and every rank reports its cause.
 
-Without it, a failed rank leaves the others in a collective that cannot finish. They notice late, by a broken connection, or never. So each rank
-has a watchdog, a small process that runs from the rank's first second until after its end. This package uses the standard library only, since a
-watchdog must run before its rank has imported anything else.
+Without it, a failed rank leaves the others in a collective that cannot finish, which they notice late (by a broken connection) or never. So each rank
+has a watchdog, a small process that starts with the rank and ends after it. This package uses the standard library only, so that a watchdog starts before
+its rank has imported any other package.
 
 ``launcher.py``       in the rank: ends the rank when torchrun has ended.
 ``rank_agent.py``     in the rank: starts the watchdog, reports progress and failures to it, and ends the rank at its request.

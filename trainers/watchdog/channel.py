@@ -1,6 +1,6 @@
 """Messages between a rank, its watchdog and the coordinator: one JSON object per line, over a stream socket. No call blocks.
 
-On a socket that other programs can connect to, the first line is a key. Nothing after it is read before the key was compared.
+On a socket that other programs can connect to, the first line must be a key. Nothing after the key is read before it has been compared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-_LONGEST = 1 << 16  # most bytes of a line; a longer one closes the channel
+_LONGEST = 1 << 16  # maximum bytes of a line; a longer one closes the channel
 
 
 class Channel:
@@ -36,7 +36,7 @@ class Channel:
             self._socket.sendall(f"{key}\n".encode())
 
     def send(self, **message: Any) -> None:
-        """Send a message, or drop it on an error. A receiver that has gone is detected by its silence."""
+        """Send a message, and ignore errors. A receiver that has ended is detected since it sends nothing."""
         with self._lock, suppress(OSError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
@@ -68,5 +68,5 @@ class Channel:
         return [] if data else None
 
     def close(self) -> None:
-        """Close the socket; what was sent still arrives."""
+        """Close the socket. Messages that were sent before still arrive."""
         self._socket.close()

@@ -1,4 +1,4 @@
-"""Decides from the reports of all watchdogs which failure was the first. This module uses no sockets and no clock."""
+"""The coordinator, which decides from the reports of all watchdogs which rank failed first. This module uses no sockets and no clock."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 SILENCE_S = 10.0
-"""Seconds without a message after which a machine counts as cut off, and seconds after which a rank that is stopped alone counts as lost."""
+"""Seconds without a message after which a machine counts as disconnected. Also the seconds after which a rank counts as lost if it alone is stopped."""
 STILL_S = 12.0
-"""Seconds after which a rank that is idle in its constructors, while another rank waits for it, counts as lost."""
+"""Seconds after which a rank counts as lost if it is idle before the rendezvous while another rank waits for it."""
 ARRIVAL_S = 120.0
 """Seconds without any message after which a rank counts as never started."""
 WINDOW_S = 1.5
-"""Seconds to wait after an exception, since it may be the consequence of another rank's end that is not known yet."""
+"""Seconds to wait after an exception, since it may be the consequence of a failure of another rank that is not known yet."""
 
 _RANKING = ["failed", "left", "lost"]
 """Kinds of reports, the most likely cause first."""
@@ -25,7 +25,7 @@ class Failure:
     Attributes:
         rank: the rank that failed first.
         kind: "died", "failed", "asked" (to end, by a signal) or "over" (all ranks ended by themselves).
-        text: the cause as a clause that begins with the rank.
+        text: the cause, as a clause whose subject is the rank.
     """
 
     rank: int
@@ -40,7 +40,7 @@ class _RankState:
     position: str = ""
     has_arrived: bool = False
     is_done: bool = False
-    kind: str = ""  # how the rank ended, when that is known
+    kind: str = ""  # how the rank ended; empty if that is not known yet
     stopped_s: float = 0.0
     still_s: float = 0.0
 
@@ -50,7 +50,7 @@ class Coordinator:
 
     A message of a watchdog has some of these keys:
 
-    * ``state`` ("stopped", "still" or "") and ``place``, what the rank works on, every second;
+    * every second, ``state`` ("stopped", "still" for idle, or "") and ``place``, what the rank is doing;
     * ``arrived``, when the rank waits for the others at the rendezvous;
     * ``done``, when the rank has finished;
     * ``kind`` and ``text``, when the rank ends: "died" (seen by the watchdog), "failed" (an exception), "lost" (an exception since a connection
@@ -58,14 +58,14 @@ class Coordinator:
     """
 
     def __init__(self, world_size: int) -> None:
-        """Expect reports of ``world_size`` ranks."""
+        """Create a coordinator of ``world_size`` ranks."""
         self.ranks = [_RankState() for _ in range(world_size)]
         self.failure: Failure | None = None
         self._reports: list[tuple[float, Failure]] = []
         self._now = 0.0
 
     def update(self, rank: int, message: dict[str, Any], now: float) -> None:
-        """Process a message of a rank's watchdog. ``now`` is in seconds, starts at 0 and does not advance while the job is suspended."""
+        """Process a message of a rank's watchdog. ``now`` is a time in seconds, which starts at 0 and does not advance while the job is suspended."""
         state = self.ranks[rank]
         state.heard = now
         state.activity = message.get("state", state.activity)
@@ -85,8 +85,8 @@ class Coordinator:
     def _reported(self, now: float) -> Failure | None:
         """Return the first failure that a watchdog reported.
 
-        A death counts at once, and an exception after ``WINDOW_S``. An exception about a lost connection counts only if there is no other report.
-        Exit code 0 is a failure only if the other ranks do not follow, since ``--help`` ends all ranks with it.
+        The death of a process counts at once, an exception after ``WINDOW_S``. An exception about a lost connection counts only if there is no other
+        report. Exit code 0 is a failure only if the other ranks do not end too, since ``--help`` ends all ranks with code 0.
         """
         for _, report in self._reports:
             if report.kind in ("died", "asked"):
@@ -96,11 +96,11 @@ class Coordinator:
         due = [now >= heard + (SILENCE_S if report.kind == "left" else WINDOW_S) for heard, report in self._reports]
         if not any(due):
             return None
-        first = min(self._reports, key=lambda report: _RANKING.index(report[1].kind))[1]  # min returns the earliest of equals
+        first = min(self._reports, key=lambda report: _RANKING.index(report[1].kind))[1]  # among equals, min returns the earliest
         return Failure(first.rank, "failed", first.text)
 
     def _seen(self, now: float) -> Failure | None:
-        """Return a failure that no watchdog reports, but that silence or idleness of a rank shows."""
+        """Return a failure that no watchdog has reported, detected because a rank is silent, stopped or idle for too long."""
         running = [state for state in self.ranks if not state.is_done]
         for rank, state in enumerate(self.ranks):
             if state.is_done:

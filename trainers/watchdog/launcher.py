@@ -1,4 +1,4 @@
-"""Ends a rank when the torchrun process that started it has ended. A torchrun killed by SIGKILL cannot end its ranks itself."""
+"""End a rank when the torchrun process that started it has ended. If torchrun is killed by SIGKILL, it cannot end its ranks itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def end_with_launcher() -> None:
 
 
 def _launcher() -> int:
-    """Return the process id of torchrun: the nearest ancestor without the variable that torchrun sets. A script may be between it and this process."""
+    """Return the process id of torchrun: the nearest ancestor process without the environment variable that torchrun sets. A script may run between the two."""
     pid = os.getppid()
     while pid > 1 and _MARK in b"\0" + _read(f"/proc/{pid}/environ"):
         pid = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])

@@ -22,18 +22,18 @@ from hoptrain.trainers.watchdog.server import Server
 _TICK_S = 0.1
 _BEAT_S = 1.0
 _LONGEST_TICK_S = 1.0
-"""Most seconds that one tick adds to the watchdog's clock. The system clock jumps ahead while a job is suspended."""
+"""Maximum seconds by which one tick advances the watchdog's clock, since the system clock jumps ahead while a job is suspended."""
 _CONNECT_S = 10.0
-_END_S = 2.0  # for a rank to end at the request of its watchdog, before it is killed
-_OWN_S = 12.0  # for the rank that failed to print its error
-_ASKED_S = 3.0  # for a rank that got no signal, while another rank was asked to end by one
+_END_S = 2.0  # seconds for a rank to end at the request of its watchdog, before it is killed
+_OWN_S = 12.0  # seconds for the rank that failed to print its error
+_ASKED_S = 3.0  # seconds for a rank to end if it got no signal but another rank did
 _TIDY_S = 30.0  # seconds for a rank to end after it received a signal such as SIGTERM
-_KERNEL_S = 5.0  # for the kernel to end a killed process
+_KERNEL_S = 5.0  # seconds for the kernel to end a killed process
 
 
 def main() -> None:
     """Run a watchdog. ``argv`` has the rank's process id, rank, world size, host, and the descriptors of its socket and of its crash report."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the watchdog ends after its rank
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the watchdog must end after its rank, so it ignores signals
         signal.signal(number, signal.SIG_IGN)
     pid, rank, world_size = map(int, sys.argv[1:4])
     watchdog = WatchdogProcess(pid, rank, socket.socket(fileno=int(sys.argv[5])), int(sys.argv[6]))
@@ -66,7 +66,7 @@ class WatchdogProcess:
         self._position = self._kind = ""
         self._has_arrived = self._is_done = False
         self._failure: Failure | None = None
-        self._line = ""  # printed when the rank is asked to end, or has ended
+        self._line = ""  # message to print when the rank is asked to end, or has ended
         self._tell_at = self._kill_at = self._give_up_at = inf
 
     def serve(self, host: str, world_size: int) -> None:
@@ -93,7 +93,7 @@ class WatchdogProcess:
                     self._coordinator.close()
 
     def _step(self) -> bool:
-        """Check the rank and act on what is due. Return whether the rank needs no watchdog any more."""
+        """Check the rank and perform actions that are due. Return True if the rank needs no watchdog any more."""
         self._check_end()
         if self._now >= self._beat_due:
             self._beat_due = self._now + _BEAT_S
@@ -127,7 +127,7 @@ class WatchdogProcess:
             return
         if self._probe.end is not None:
             self._selector.unregister(self._probe.end)
-        self._on_rank()  # its last messages
+        self._on_rank()  # read its last messages
         if not self._kind and not self._is_done:
             what, where = _crash_of(self._crash)
             kind = "asked" if self._probe.was_asked() else "died"
@@ -139,7 +139,7 @@ class WatchdogProcess:
         self._give_up_at = self._now + _TIDY_S + _KERNEL_S
         if self._coordinator is not None:
             self._report(kind=kind, text=text)
-        else:  # no coordinator to decide
+        else:  # there is no coordinator that could decide
             kind = kind if kind in ("died", "asked") else "failed"
             self._act_on(Failure(self._rank, kind, f"rank {self._rank} {text}"))
 
@@ -170,7 +170,7 @@ class WatchdogProcess:
         """Handle a failure that the rank reports. The rank waits for the coordinator's decision, unless it was asked to end by a signal."""
         if self._failure is None:
             self._end(kind, text)
-        elif kind == "asked":  # other ranks were asked, too
+        elif kind == "asked":  # other ranks got the signal, too
             self._kind, self._line = kind, ""
             self._tell_at, self._kill_at = inf, self._now + _TIDY_S
 
@@ -201,7 +201,7 @@ class WatchdogProcess:
             self._lose_coordinator("rank 0 has ended, and so has its watchdog")
 
     def _lose_coordinator(self, text: str) -> None:
-        """End the rank without the coordinator, which can neither decide nor ask it to end."""
+        """End the rank because the connection to the coordinator is lost, which can then neither decide nor request the end."""
         self._act_on(Failure(0, "died", text))
         self._hurry()
 

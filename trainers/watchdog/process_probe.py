@@ -1,4 +1,4 @@
-"""Observes another process of this user through /proc: whether it runs, is idle or stopped, and how it ended."""
+"""Observation of another process of this user through /proc: whether it runs, is idle or is stopped, and how it ended."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ProcessProbe:
 
     Attributes:
         is_gone: the process has ended.
-        is_stopped: the process was stopped by a signal. A stop by a debugger does not count, since somebody is at work there.
-        is_still: the process was idle since the last ``look_for_work``: it neither ran, nor waited for a disk, nor had child processes.
+        is_stopped: the process was stopped by a signal. A stop by a debugger does not count, since it is intended.
+        is_still: the process was idle since the last ``look_for_work``: it did not run, wait for a disk, or have child processes.
         end: a file descriptor that becomes readable when the process ends; None if the kernel has no pidfd.
     """
 

@@ -22,8 +22,8 @@ from hoptrain.trainers.watchdog.launcher import end_with_launcher
 ADDRESS = "HOPTRAIN_WATCH"
 """Name of the environment variable with the coordinator's address, for ranks that rank 0 launches."""
 _BEAT_S = 1.0
-_START_S = 60.0  # for the watchdog to start: on a busy machine an interpreter needs seconds
-_DECISION_S = 30.0  # longer than any decision takes; an error must be printed even if none comes
+_START_S = 60.0  # seconds for the watchdog to start: on a busy machine an interpreter takes seconds
+_DECISION_S = 30.0  # seconds to wait for a decision, longer than any takes; the error must be printed even if none comes
 _BROKEN = {"DistError", "LostStageError", "ConnectionError", "EOFError"}
 """Classes of exceptions raised for a broken connection. torch also raises plain RuntimeErrors, known by ``_BROKEN_TEXTS``."""
 _BROKEN_TEXTS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
@@ -34,7 +34,7 @@ _reports_on_stderr = False
 
 
 def current() -> RankAgent | None:
-    """Return the agent of this process, or None if it is no watched rank."""
+    """Return the agent of this process, or None if it has no watchdog."""
     return _current
 
 
@@ -68,7 +68,9 @@ class RankAgent:
         with theirs:
             self._process = _start(rank, world_size, host, theirs.fileno(), read_end)
         os.close(read_end)
-        self._reports_crashes = _reports_on_stderr or not faulthandler.is_enabled()  # else the user has enabled faulthandler elsewhere
+        self._reports_crashes = (
+            _reports_on_stderr or not faulthandler.is_enabled()
+        )  # otherwise the user has enabled faulthandler for another file
         if self._reports_crashes:
             faulthandler.enable(self._crash, all_threads=False)  # reports the line of a segmentation fault
         self._channel = Channel(ours)
@@ -82,20 +84,20 @@ class RankAgent:
         self._channel.send(join=address)
 
     def arrive(self) -> None:
-        """Report that this rank has left its constructors and waits for the others."""
+        """Report that this rank has built its objects, and waits for the others at the rendezvous."""
         self._channel.send(arrived=True)
 
     def works_at(self, position: Callable[[], str]) -> None:
-        """Report every second what ``position`` returns as the work of this rank. Before this call the agent reports the current line of code."""
+        """Report every second what ``position`` returns as the rank's current work. Before this call the agent reports the current line of code."""
         self._position = position
         self._report_position()
 
     def launched(self, pids: dict[int, int]) -> None:
-        """Report the ids of processes that this one has launched, by rank, since their own watchdogs may not have started yet."""
+        """Report the process ids of ranks that this process has launched, since their own watchdogs may not have started yet."""
         self._channel.send(launched=list(pids.items()))
 
     def fail(self, error: BaseException) -> None:
-        """Report why this rank ends, and wait for the decision. Return if this failure ends the run; if another does, the process ends here."""
+        """Report why this rank ends, and wait for the coordinator's decision. Return if this failure is the first; otherwise the process ends here."""
         if self._is_ending:
             return
         self._is_ending = True
@@ -114,7 +116,7 @@ class RankAgent:
         if self._reports_crashes:
             faulthandler.disable()
         os.close(self._crash)
-        with suppress(subprocess.TimeoutExpired):  # the watchdog of rank 0 may have to stay for the others
+        with suppress(subprocess.TimeoutExpired):  # the watchdog of rank 0 may have to stay for other ranks
             self._process.wait(_BEAT_S)
         _current = None
 
@@ -138,7 +140,7 @@ class RankAgent:
             os._exit(1)
 
     def _report_position(self) -> None:
-        with suppress(Exception):  # objects that the position is read from may be incomplete at start and end
+        with suppress(Exception):  # at start and end, objects that the position is read from may be incomplete
             self._channel.send(place=self._position())
 
     def _on_message(self, message: dict[str, object]) -> None:

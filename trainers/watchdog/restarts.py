@@ -11,16 +11,16 @@ from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 if TYPE_CHECKING:
-    from pytorch_lightning import Trainer  # this module is needed before Lightning is imported
+    from pytorch_lightning import Trainer  # only for type checkers: this module runs before Lightning is imported
 
 _RENDEZVOUS_S = 120.0
 
 
 def rejoin_process_group(trainer: Trainer) -> None:
-    """Create the process group of a restarted job under keys of its own; in a first attempt do nothing.
+    """If torchrun has restarted the job, create its process group under new store keys; otherwise do nothing.
 
-    With its default (static) rendezvous torchrun keeps one store for all attempts. It still has the addresses of earlier ranks, and a rank that
-    reads them waits for processes that have ended. Lightning uses a process group that exists already.
+    With its default (static) rendezvous, torchrun keeps one store for all attempts. The store still has the addresses of earlier ranks, and a rank that
+    reads them would wait for processes that have ended. Lightning reuses a process group that exists already.
     """
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if attempt == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or trainer.world_size == 1:

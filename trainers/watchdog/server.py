@@ -1,4 +1,4 @@
-"""The coordinator's connections, in the watchdog of rank 0. Every watchdog connects, also that of rank 0."""
+"""The coordinator's connections to all watchdogs. It runs in the watchdog of rank 0, which connects to it like the others."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hoptrain.trainers.watchdog.process_probe import ProcessProbe
 
 _BEAT_S = 1.0
 _LINGER_S = 10.0
-"""Seconds that the server stays after a failure, since ranks that are still starting must be informed too."""
-_GREETING_S = 10.0  # within which a new connection must send the key; a watchdog sends it at once
-MOST_UNAUTHENTICATED = 64  # most connections kept that have not sent the key: each is an open file
+"""Seconds that the server keeps running after a failure, to inform ranks that are still starting."""
+_GREETING_S = 10.0  # seconds within which a new connection must send the key; a watchdog sends it at once
+MOST_UNAUTHENTICATED = 64  # maximum number of connections that have not sent the key, since each is an open file
 
 
 class Server:
@@ -31,10 +31,10 @@ class Server:
     """
 
     def __init__(self, selector: selectors.BaseSelector, host: str, world_size: int) -> None:
-        """Listen on the network of ``host``: only on this machine, if it is a loopback address."""
+        """Listen on the address of ``host``: only on this machine if that is a loopback address."""
         self._coordinator = Coordinator(world_size)
         self._selector = selector
-        self._unauthenticated: dict[Channel, float] = {}  # by the time at which each is closed
+        self._unauthenticated: dict[Channel, float] = {}  # connection -> time at which it is closed
         self._peers: dict[Channel, int] = {}
         self._launched: dict[int, ProcessProbe] = {}
         self._key = secrets.token_hex(16)
@@ -92,7 +92,7 @@ class Server:
         self._launched = {rank: ProcessProbe(pid) for rank, pid in pids}
 
     def tick(self, now: float) -> None:
-        """Let the coordinator decide, and send heartbeats to the watchdogs. ``now`` is the time of ``Coordinator.update``."""
+        """Ask the coordinator for a decision, and send heartbeats to the watchdogs. ``now`` is the time of ``Coordinator.update``."""
         self._now = now
         while self._unauthenticated and now > (first := next(iter(self._unauthenticated.items())))[1]:
             self._drop(first[0])
@@ -143,10 +143,10 @@ class Server:
 
 
 def listen(host: str, port: int = 0) -> socket.socket:
-    """Return a socket that listens only on the network of ``host``.
+    """Return a socket that listens only on the address of ``host``.
 
-    It listens on all networks in two cases: ``host`` resolves to the loopback interface here but to the network elsewhere, as with Debian's
-    ``/etc/hosts``; or its address belongs to another machine that forwards to this one (NAT).
+    It listens on all interfaces in two cases: ``host`` resolves to the loopback interface on this machine but to another address elsewhere, as with
+    Debian's ``/etc/hosts``; or its address is not one of this machine, because another machine forwards to it (NAT).
 
     Args:
         host: name or address of this machine.

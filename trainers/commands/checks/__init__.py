@@ -1,1 +1,1 @@
-"""The checks of ``hoptrain doctor``. They import no package that may be missing or broken, except in a child process."""
+"""The checks of ``hoptrain doctor``. Packages that may be missing or broken are imported only in child processes."""

@@ -1,4 +1,4 @@
-"""Runs code that may crash or hang in a child process, and returns its answer."""
+"""Run code that may crash or hang in a child process, and return its answer."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from hoptrain.kernels.child_process import import_path, python
 LOAD_SECONDS = 120
 """Default deadline for a child process."""
 _LAST_SECONDS = 10
-"""Seconds to wait for a killed child. A child that a device driver blocks may not end at all."""
+"""Seconds to wait for a killed child to end. A child that is blocked in a device driver may not end at all."""
 
 
 _QUICKLY = "import gc, os, sys\ngc.disable()\n{}\nsys.stdout.flush()\nos._exit(0)"
-"""Template of the child's program. Garbage collection and interpreter shutdown would take a third of the time of a child that imports torch."""
+"""Template of the child's program. It skips garbage collection and interpreter shutdown, a third of the time of a child that imports torch."""
 
 
 class ChildProcess:
     """A child process that runs Python code and prints its answer.
 
-    Its output goes to temporary files, so several children can run at once and none blocks on a full pipe.
+    The child's output goes to temporary files, so that several children can run at once and none blocks on a full pipe.
 
     Args:
         code: Python code; the last line that it prints must be a dict as JSON.
@@ -49,7 +49,7 @@ class ChildProcess:
         )
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the child and return its dict, or ``{"error": ...}`` if it fails, crashes, hangs or prints none."""
+        """Wait for the child and return its dict, or ``{"error": ...}`` if it fails, crashes, hangs or prints no dict."""
         try:
             status = self._child.wait(max(0.0, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -91,16 +91,16 @@ def _end(child: subprocess.Popen[Any], signals: Sequence[tuple[int, float]] = ((
 
 
 def run_within(seconds: float, command: Sequence[str], *, grace: float = 0.0, **options: Any) -> tuple[int, Any, Any]:
-    """Run a command and wait for it. If the wait ends early, for whatever reason, the command's process group is killed.
+    """Run a command and wait for it. If the deadline passes, or an exception ends the wait, kill the command's process group.
 
     Args:
         seconds: deadline of the command.
         command: program and arguments.
-        grace: seconds between SIGINT and SIGKILL, in which the command can report how far it came and end its own children.
+        grace: seconds between SIGINT and SIGKILL, in which the command can report its progress and end its own children.
         options: further arguments of ``subprocess.Popen``.
 
     Returns:
-        Exit code, stdout and stderr. The outputs are None unless ``options`` have pipes for them.
+        Exit code, stdout and stderr. An output is None unless ``options`` redirect it to a pipe.
 
     Raises:
         subprocess.TimeoutExpired: the command did not end before the deadline.

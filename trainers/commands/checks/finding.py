@@ -1,4 +1,4 @@
-"""The result of a check, and the exceptions by which a GPU check ends."""
+"""The result of a check, and the exceptions that a GPU check raises if it fails or is skipped."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Finding:
 
     Attributes:
         name: name of the check.
-        status: ``ok``; ``note`` if nothing fails but something is good to know; ``wrong`` if something will fail.
+        status: ``ok``; ``note`` for information that is no failure; ``wrong`` if something will fail.
         found: description of what was found.
-        remedy: what to do; empty if nothing is to be done.
+        remedy: what to do; empty if there is nothing to do.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""``hoptrain doctor --gpu``: checks each feature of GPU, driver and libraries that GPU sampling relies on.
+"""``hoptrain doctor --gpu``: checks each feature of the GPU, its driver and libraries that GPU sampling uses.
 
 Each check runs in its own process, with a deadline. A kernel that hangs cannot be interrupted, and one that fails makes the device unusable
 for its process. The checks themselves are in ``gpu_numba``, ``gpu_torch`` and ``gpu_engine``.
@@ -19,19 +19,19 @@ from hoptrain.trainers.commands.checks.child import ChildProcess, ask_child
 from hoptrain.trainers.commands.checks.finding import CheckFailed, CheckSkipped, Finding, Status
 
 AT_ONCE = 4
-"""Number of checks that run at once. Each spends seconds on imports, and needs little of the device."""
+"""Number of checks that run at once. Each spends most of its time on imports, and uses little of the GPU."""
 _NUMBA, _TORCH, _ENGINE = (f"hoptrain.trainers.commands.checks.gpu_{part}" for part in ("numba", "torch", "engine"))
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of one feature that GPU sampling relies on.
+    """A check of one feature that GPU sampling uses.
 
     Attributes:
         name: name of the check.
         at: function that runs the check, as "module:function". It returns a description of what it found, or raises.
         remedy: what to do if the check fails.
-        seconds: deadline; most of the time is compilation.
+        seconds: deadline; it allows for compilation, which takes most of the time.
     """
 
     name: str
@@ -81,7 +81,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def reason_against() -> str | None:
-    """Return why CUDA cannot be used on this machine, in one line, or None if it can."""
+    """Return the reason why CUDA cannot be used on this machine, in one line, or None if it can be used."""
     code = "import json; from hoptrain.engine.device import cuda_status; print(json.dumps({'error': cuda_status()}))"
     reason: str | None = ask_child(code)["error"]
     return reason
@@ -90,7 +90,7 @@ def reason_against() -> str | None:
 def findings(checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
     """Run the checks, several at once, and yield their findings in order.
 
-    All use a new cache folder for machine code. The check "kernel" fills it before later checks, which read it, start.
+    All use a new cache folder for compiled kernels. The check "kernel" fills it before the checks that read it start.
     """
     alone = 1 + next((number for number, check in enumerate(checks) if check.name == "kernel"), -1)
     waiting, running = deque(checks), deque[tuple[Check, ChildProcess]]()
@@ -119,7 +119,7 @@ def look(at: str) -> dict[str, str]:
         return {"status": "note", "found": str(error)}
     except CheckFailed as error:
         return {"status": "wrong", "found": str(error)}
-    except Exception as error:  # drivers and compilers raise many classes
+    except Exception as error:  # drivers and compilers raise exceptions of many classes
         return {"status": "wrong", "found": " ".join(f"{type(error).__name__}: {error}".split())}
 
 

@@ -1,4 +1,4 @@
-"""Checks of ``hoptrain doctor --gpu`` for hoptrain's own code: memory passed to torch, pinned queue pages, and sampling in bulks."""
+"""Checks of ``hoptrain doctor --gpu`` for hoptrain's own code: memory passed to torch, pinned pages of the queue, and sampling of several batches at once."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def memory_of_torch() -> str:
 
 
 def gather() -> str:
-    """Check that rows are gathered from device memory, pinned memory and both; report by which kernels."""
+    """Check that rows are gathered from device memory, pinned memory and both, and report which kernels gather."""
     stream, table = DeviceStream(), np.arange(200 * 25, dtype=np.float32).reshape(200, 25)
     ids = np.random.default_rng(0).integers(0, len(table), 60)
     for placement, hot in (("device", None), ("pinned", None), ("pinned", ids[:20])):
         thresholds = _SMALL if is_simulated() else None
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a CuPy that does not work causes a warning, and Numba's kernels are used
+            warnings.simplefilter("error")  # if CuPy does not work, hoptrain warns and uses Numba's kernels
             store = DeviceRows(table, stream, placement=placement, hot=None if hot is None else np.unique(hot), thresholds=thresholds)
         rows = store.gather_here(cuda.to_device(ids))
         stream.synchronize()
@@ -109,7 +109,7 @@ def graph_capture() -> str:
         copy(source, target, stream.numba)
 
     pinned[...] = 0
-    work()  # compiles now: nothing can be compiled or loaded during a capture
+    work()  # compiles the kernel now, since nothing can be compiled or loaded during a capture
     stream.synchronize()
     pinned[...] = NUMBERS
     replay = stream.capture(work)
@@ -125,7 +125,7 @@ def graph_capture() -> str:
 
 
 def sampling() -> str:
-    """Check that bulks of both schedules are bit-identical to the CPU's. All after the first are captured and replayed."""
+    """Check that batches sampled by both GPU schedules are bit-identical to the CPU's. After the first bulk, kernels are captured and replayed."""
     small = is_simulated()
     nodes, edges, bulks, batches, batch_size = (60, 400, 2, 2, 4) if small else (4_000, 100_000, 4, 4, 128)
     rng = np.random.default_rng(0)

@@ -52,7 +52,7 @@ def versions() -> str:
 
 
 def device() -> str:
-    """Check that the driver of the GPU is new enough for the compiler."""
+    """Check that the GPU's driver is new enough for the compiler."""
     needs_device()
     from numba.cuda.cudadrv.driver import driver  # not in the simulator
     from numba.cuda.cudadrv.runtime import runtime

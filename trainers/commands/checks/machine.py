@@ -106,7 +106,8 @@ def check_kernel_cache() -> Finding:
         "import json; from hoptrain.kernels.machine_code import private_cache_root, remove_damaged; root = private_cache_root(); "
         "whole, removed = remove_damaged(root); print(json.dumps({'root': str(root), 'whole': whole, 'removed': removed}))"
     )
-    with tempfile.TemporaryDirectory() as temporary:  # the child would put its substitute cache there
+    # The child creates a substitute for an unusable cache folder here.
+    with tempfile.TemporaryDirectory() as temporary:
         facts = ask_child(code, TMPDIR=temporary)
         if "error" in facts:
             return Finding("kernel cache", "wrong", f"the kernels cannot be loaded: {facts['error']}", "see the line about numba")

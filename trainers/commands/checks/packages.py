@@ -44,7 +44,7 @@ _ASKING = threading.Lock()
 
 
 def torch_facts() -> dict[str, Any]:
-    """Return torch's version, the CUDA version of its build (or None), and name and bytes of each GPU; or an error. Cached."""
+    """Return torch's version, its CUDA version (or None), and name and bytes of each GPU; or an error. The result is cached."""
     with _ASKING:
         return _ask_torch()
 
@@ -102,7 +102,7 @@ def check_gpu() -> Finding:
 
 
 def check_lightning() -> Finding:
-    """Check that pytorch-lightning is installed, and is no compromised release. It is not imported, since that would run the malicious code."""
+    """Check that pytorch-lightning is installed and is not a compromised release. It is not imported, since that would run the malicious code."""
     for distribution in ("pytorch-lightning", "lightning"):
         version = version_of(distribution)
         if version and version.split()[-1] in COMPROMISED:
