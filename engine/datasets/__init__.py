@@ -1,14 +1,14 @@
-"""Data sets by name: where each comes from and how it is converted into a folder of arrays.
+"""Data sets by name: where each comes from, and how it is converted to a folder of arrays.
 
-``load.py``       load_dataset, load_hetero_dataset and the registry; ``load_graphs.py`` load_small_graphs
-``listing.py``    list_datasets
-``digits.py``     scikit-learn's digits, offline; ``diabetes.py`` its diabetes patients
-``npz.py``        NAME.npz files; ``tables/`` tables of nodes and edges; ``images/`` images
-``small_graphs.py`` many small graphs
+``load.py``       ``load_dataset``, ``load_hetero_dataset`` and the registry; ``load_graphs.py`` has ``load_small_graphs``
+``listing.py``    ``list_datasets``
+``digits.py``     scikit-learn's digits, available offline; ``diabetes.py`` has scikit-learn's diabetes patients
+``npz.py``        NAME.npz files; ``tables/`` has tables of nodes and edges; ``images/`` has images
+``small_graphs.py`` data sets of many small graphs
 ``pyg.py``        downloads through PyTorch Geometric
 ``ogb/``          downloads from the Open Graph Benchmark
-``synthetic.py``  generated, at any scale; ``mag.py`` with several node types
-``cache.py``      the folder of conversions; ``source.py`` an entry of the registry, and what the sources share
+``synthetic.py``  generated data sets of any scale; ``mag.py`` generates one with several node types
+``cache.py``      the cache of converted data sets; ``source.py`` has the class of registry entries, and functions that several sources use
 """
 
 from hoptrain.engine.datasets.listing import Entry, list_datasets

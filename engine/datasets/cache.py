@@ -40,13 +40,13 @@ def _readable(folder: Path) -> Path:
         os.scandir(folder).close()
     except PermissionError as error:
         raise unusable(folder, "read", error) from error
-    except OSError:  # the folder does not exist, or later code reports the error
+    except OSError:  # the folder does not exist, or later code raises a clearer error
         pass
     return folder
 
 
 def unusable(path: Path, done: str, error: OSError) -> InputError:
-    """Return the InputError for a cache path that cannot be "read" or "written", as ``done`` says."""
+    """Return the InputError for a cache path that cannot be accessed; ``done`` is "read" or "written"."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     remedy = (
         "free disk space, or set $HOPTRAIN_CACHE to a folder with free space"
@@ -97,7 +97,7 @@ def open_cached(kind: type[D], key: str, write: Callable[[FolderWriter], None]) 
 
 
 def check_room(folder: Path, num_bytes: int) -> None:
-    """Raise InputError if the disk has too little space, because writing to a memory-mapped file on a full disk kills the process."""
+    """Raise InputError if the disk has too little space. Otherwise writing to a memory-mapped file on the full disk would kill the process."""
     free = shutil.disk_usage(folder).free
     if num_bytes > free:
         raise InputError(
@@ -107,6 +107,6 @@ def check_room(folder: Path, num_bytes: int) -> None:
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """Return eight hexadecimal digits that change when a file is replaced, from names, sizes and times, not from contents."""
+    """Return eight hexadecimal digits that change when a file is replaced. They are a hash of names, sizes and times, not of contents."""
     stats = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files))
     return f"{zlib.crc32(repr(list(stats)).encode()):08x}"

@@ -19,12 +19,12 @@ _GRID = 10_000
 
 
 def load_diabetes_knn(name: str, root: Path | None, scale: float) -> Dataset:
-    """Open the data set, converted at the first call."""
+    """Open the data set. The first call converts it and stores it in the cache."""
     return open_cached(Dataset, f"{name}-{_VERSION}", lambda writer: convert_diabetes().write_to(writer))
 
 
 def convert_diabetes() -> Dataset:
-    """Convert scikit-learn's copy (Efron et al. 2004): x (442, 10) and y (442,), float32 with mean 0 and variance 1; undirected edges."""
+    """Convert scikit-learn's diabetes data (Efron et al. 2004): x (442, 10) and y (442,), float32 with mean 0 and variance 1; undirected edges."""
     from sklearn.datasets import load_diabetes
 
     x, target = load_diabetes(return_X_y=True)  # scikit-learn scales columns to norm 1

@@ -19,7 +19,7 @@ from hoptrain.engine.files.untrusted import read_npz
 from hoptrain.engine.graph import Graph
 
 _LARGEST = 2**53
-"""Smallest integer from which on float64 is not exact."""
+"""Largest integer up to which float64 represents all integers exactly."""
 _NONE: Array = np.empty(0, np.int64)
 
 
@@ -37,7 +37,7 @@ class Events:
         num_nodes: number of nodes V; by default 0, which means the largest node plus one.
         destinations: (N,) nodes that may be destinations, from which negatives are drawn; by default those that occur in ``dst``.
         ends: event numbers (a, b) at which training and validation end: events 0 to a - 1 are for training, a to b - 1 for validation, the
-            others for testing. None if shares decide (``divided``).
+            others for testing. None if the events are to be split by ratios (``divided``).
         name: name of the data set in messages.
 
     Examples:
@@ -137,14 +137,14 @@ class Events:
         return {name: numbers for name, numbers in parts.items() if len(numbers)}
 
     def divided(self, val_ratio: float, test_ratio: float) -> Events:
-        """Return a copy with ``ends`` by shares of the events, like PyG's ``TemporalData.train_val_test_split``. Events of equal times stay together.
+        """Return a copy that is split by ratios, as in PyG's ``TemporalData.train_val_test_split``. Events of equal times are in one split.
 
         Args:
-            val_ratio: share of the events for validation.
-            test_ratio: share of the events for testing.
+            val_ratio: fraction of the events for validation.
+            test_ratio: fraction of the events for testing.
 
         Raises:
-            InputError: a share is negative, nothing is left for training, or a split with a positive share is empty.
+            InputError: a ratio is negative, no events are left for training, or a split with a positive ratio is empty.
         """
         if not (val_ratio >= 0 and test_ratio >= 0 and val_ratio + test_ratio < 1):
             raise InputError(
@@ -160,7 +160,7 @@ class Events:
         return replace(self, ends=(train, val))
 
     def graph(self) -> Graph:
-        """Return the events as edges in both directions. Event k gives the edge ids k and E + k. Times are event numbers, hence distinct."""
+        """Return the events as edges in both directions. Event k gives the edge ids k and E + k. Times are event numbers, so they are distinct."""
         src, dst = np.concatenate([self.src, self.dst]), np.concatenate([self.dst, self.src])
         return Graph.from_edges(src, dst, self.num_nodes, times=np.tile(np.arange(len(self.t)), 2))
 
@@ -182,7 +182,7 @@ class Events:
 def load_events(name: str, *, root: str | Path | None = None) -> Events:
     """Read a ``.npz`` file with ``src``, ``dst``, ``t`` and optionally ``messages`` (or ``msg``), ``num_nodes``, ``dst_range`` and ``ends``.
 
-    PyG downloads ``temporal_jodie_wikipedia`` if it is in no folder.
+    If ``temporal_jodie_wikipedia`` is not found, PyG downloads it.
 
     Args:
         name: name of the file without ``.npz``, in ``root`` or ``$HOPTRAIN_DATA``; or its path.

@@ -1,4 +1,4 @@
-"""``list_datasets``: the known data sets, and the files and folders of this machine, with their sizes."""
+"""``list_datasets``, which lists the registered data sets and those in files and folders on this machine, with their sizes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Entry:
         about: description in one line.
         origin: origin of the data; the path for a file or folder.
         counts: numbers of nodes, edges, features and classes; None if unknown before loading, or not applicable.
-        is_present: whether it is available offline.
-        is_found: whether it is a file or folder of this machine rather than a registered data set.
+        is_present: True if the data set is available offline.
+        is_found: True if it is a file or folder on this machine and not a registered data set.
     """
 
     name: str

@@ -27,14 +27,14 @@ REGISTRY: Mapping[str, Source] = (
 def load_dataset(name: str, *, root: str | Path | None = None, scale: float = 1.0) -> Dataset:
     """Open a data set, memory-mapped. The first call downloads, generates or converts it into the cache.
 
-    These are tried in order: a path to a hoptrain folder, to a folder of tables (``tables/folders.py``) or to a ``.npz`` file; a hoptrain
-    folder ``root/name`` or ``root`` itself; ``name.npz`` in ``root`` and in ``$HOPTRAIN_DATA``; the registry (see ``list_datasets``).
+    The name is searched for in this order: as the path of a hoptrain folder, of a folder of tables (``tables/folders.py``) or of a ``.npz`` file; as
+    a hoptrain folder ``root/name`` or ``root`` itself; as ``name.npz`` in ``root`` and in ``$HOPTRAIN_DATA``; in the registry (see ``list_datasets``).
     Conversions are kept in ``$HOPTRAIN_CACHE/datasets`` or ``~/.cache/hoptrain/datasets``.
 
     Args:
         name: name of a data set in the registry or of a file or folder in ``root``, or a path.
         root: folder that holds data sets, and to which they are downloaded.
-        scale: share of a ``synthetic:`` set to generate, in (0, 1].
+        scale: size of a ``synthetic:`` data set relative to the original, in (0, 1].
 
     Raises:
         InputError: the name is unknown, ``root`` does not exist, ``scale`` is not possible for this data set, a file cannot be read, or a download
@@ -63,7 +63,7 @@ def load_hetero_dataset(
     Args:
         name: name of a data set in the registry or of a file or folder in ``root``, or a path.
         root: folder that holds data sets, and to which they are downloaded.
-        scale: share of a ``synthetic:`` set to generate, in (0, 1].
+        scale: size of a ``synthetic:`` data set relative to the original, in (0, 1].
         add_reverse: True to add a reverse of each relation (``HeteroGraph.with_reverse``); the result is cached, too.
         seed_type: node type to train on, for a folder of tables in which several types have labels. Other data sets define it.
 
@@ -87,7 +87,7 @@ def load_hetero_dataset(
 
 
 def _reversed(data: HeteroDataset) -> HeteroDataset:
-    """Return the data set with reverse relations from the cache. Its key is derived from the folder's header, which has checksums."""
+    """Return the data set with reverse relations from the cache. Its cache key is derived from the folder's header, which contains checksums."""
     path = Path(str(data.path))
     headers = sorted(path.rglob(HEADER))  # folders of older versions have a second header for the graph
     key = f"{path.name}-reverse-{zlib.crc32(b''.join(file.read_bytes() for file in headers)):08x}"
@@ -95,7 +95,7 @@ def _reversed(data: HeteroDataset) -> HeteroDataset:
 
 
 def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0, seed_type: str | None = None) -> Dataset | HeteroDataset:
-    """Open a homogeneous or heterogeneous data set, whichever is found. ``seed_type`` is used for tables only."""
+    """Open a homogeneous or a heterogeneous data set, depending on what ``name`` is. ``seed_type`` is used for tables only."""
     root, scale = existing_root(root), float(scale)
     source = REGISTRY.get(name)
     if source is None and _is_path(name):
@@ -138,7 +138,7 @@ def _open_path(path: Path, seed_type: str | None = None) -> Dataset | HeteroData
 
 
 def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | HeteroDataset:
-    """Open the folder of a homogeneous or heterogeneous data set. ``verify`` compares checksums."""
+    """Open the folder of a homogeneous or heterogeneous data set. ``verify`` checks its checksums."""
     kind = kind_of(folder)
     if kind not in (HeteroDataset.kind, Dataset.kind, None):
         raise InputError(
@@ -148,7 +148,7 @@ def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | Hetero
 
 
 def _open_as(folder: Path, name: str, scale: float) -> Dataset | HeteroDataset:
-    """Open a folder. Raise InputError if it holds a data set of another name or scale."""
+    """Open a folder. Raise InputError if it holds a data set with another name or scale."""
     data = open_either(folder)
     if data.name != name and folder.name != name:
         raise InputError(f"root {folder} holds {data.name!r}, not {name!r}: give this name, or another root")

@@ -17,15 +17,15 @@ from hoptrain.engine.files.untrusted import npz_members, read_npz
 def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 0) -> SmallGraphs:
     """Open a data set of many small labelled graphs.
 
-    These are tried in order: a folder that ``SmallGraphs.save`` wrote, ``name`` itself or ``root/name``; ``name.npz`` in ``root`` or
-    ``$HOPTRAIN_DATA``, as for ``load_dataset``, with ``graph_ptr``, ``graph_y`` and optionally ``fold10``; OGB's molecules; MUTAG, ENZYMES and
-    PROTEINS, which PyG downloads.
+    The name is searched for in this order: as a folder that ``SmallGraphs.save`` wrote (``name`` itself or ``root/name``); as ``name.npz`` in ``root``
+    or ``$HOPTRAIN_DATA``, with ``graph_ptr``, ``graph_y`` and optionally ``fold10`` in addition to the members that ``load_dataset`` reads; as one of
+    OGB's molecules; as MUTAG, ENZYMES or PROTEINS, which PyG downloads.
 
     Args:
         name: name of the data set, for example ``tu_mutag`` or ``ogbg-molhiv``, or a path.
-        root: folder of the file or of OGB's files, and to which the latter are downloaded.
-        fold: number of the fold, of ten, that is the test split. The next one is for validation, all others are for training. Without ``fold10``
-            in the file, hoptrain's permutation with seed 0 assigns the folds. Folders and OGB's molecules have their own splits.
+        root: folder that holds the file or OGB's files, and to which OGB's files are downloaded.
+        fold: number, from 0 to 9, of the fold for testing. The next fold is for validation, all others are for training. Without ``fold10`` in the
+            file, hoptrain's permutation with seed 0 assigns graphs to folds. Folders and OGB's molecules have their own splits.
 
     Raises:
         InputError: the data set is not found, has no small graphs with features, has no such fold, or has its own splits and ``fold`` is given.

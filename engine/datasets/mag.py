@@ -1,8 +1,8 @@
-"""``synthetic:mag``: a generated data set with the types, relations and sizes of ogbn-mag (Hu et al. 2020), at any scale, identical on every machine.
+"""``synthetic:mag``: a generated data set with the types, relations and sizes of ogbn-mag (Hu et al. 2020). It can be scaled, and is the same on every machine.
 
-Ranks, communities and features are generated as in ``engine/datasets/synthetic.py``, with a degree distribution for each end of a relation. The community
-of a node is its rank modulo the number of classes, in every node type; that of a paper is its class. Only papers have features. Papers are ordered in
-time, which the splits follow, and cite earlier papers.
+Degrees, communities and features are generated as in ``engine/datasets/synthetic.py``, with a degree distribution for each end of a relation. The community
+of a node of any type is its rank by degree modulo the number of classes; the class of a paper is its community. Only papers have features. Papers have an
+order in time: they cite earlier papers, and splits are by time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 
 _VERSION = 1
 _SEED = 9
-"""Random seed of the papers; relation i has the seed _SEED + 1 + i. Smaller seeds belong to the homogeneous data sets."""
+"""Random seed of the papers. Relation i has the seed _SEED + 1 + i. Smaller seeds are used by the homogeneous data sets."""
 _CHANNELS, _CLASSES, _SIGNAL = 128, 349, 0.13
 _NODES = {"paper": 736_389, "author": 1_134_649, "institution": 8_740, "field_of_study": 59_965}
 _SPLIT = {"train": 629_571, "val": 64_879, "test": 41_939}
@@ -39,7 +39,7 @@ class _Law:
         num_edges: number of edges at scale 1.
         offsets: offsets of the distributions of sources and of destinations (see ``synthetic.Recipe``);
             the distribution is almost uniform if the offset exceeds the number of nodes.
-        inside: share of the edges whose destination is moved into the source's community.
+        inside: fraction of the edges whose destination is moved into the source's community.
     """
 
     num_edges: int
@@ -115,7 +115,7 @@ def _graph(num_nodes: dict[str, int], in_time: Array, scale: float) -> HeteroGra
             is_early = when[src] < when[dst]
             src[is_early], dst[is_early] = dst[is_early], src[is_early]
         made = HeteroGraph.from_edges(num_nodes, {relation: (src, dst)}).relations[relation]
-        columns[relation] = made.indptr, made.indices  # generated edges have no ids except positions
+        columns[relation] = made.indptr, made.indices  # the ids of generated edges are their CSC positions
     return HeteroGraph(num_nodes, columns)
 
 

@@ -1,24 +1,25 @@
-"""``NAME.npz`` files: a graph in CSC form, dense or CSR features, labels and masks.
+"""Reader of ``NAME.npz`` files: a graph in CSC form, dense or CSR features, labels and masks.
 
 Members for a graph with one node type:
 
 - ``indptr`` and ``indices``: the edges.
-- ``x``, or ``x_indptr``, ``x_indices``, ``x_data`` and ``x_shape``: features. Without them ``node_label``, a small integer per node, is one-hot encoded.
-- ``y``: labels, -1 for none; two-dimensional for several labels.
-- ``train_mask``, ``val_mask``, ``test_mask``, or ``split_train`` and so on, ids or masks. Without them labelled nodes are split at random.
-- ``edge_attr``: edge features, a row for each entry of ``indices``.
-- ``rel_src``, ``rel_dst``, ``rel_type``: classes of directed edges.
-- ``test_pairs`` (N, 2): test links of users and items, with the number of ``users`` in ``meta``. Users have their node ids, items theirs minus this number.
+- ``x`` (V, F), or its CSR arrays ``x_indptr``, ``x_indices``, ``x_data`` and ``x_shape``: node features. Without them, ``node_label`` (a small integer
+  per node) is one-hot encoded.
+- ``y``: labels, -1 for none; two-dimensional if nodes may have several labels.
+- ``train_mask``, ``val_mask``, ``test_mask``, or ``split_train`` and so on with ids or masks. Without them, labelled nodes are split at random.
+- ``edge_attr``: edge features, one row per entry of ``indices``.
+- ``rel_src``, ``rel_dst``, ``rel_type``: classes of directed edges, given by source and destination.
+- ``test_pairs`` (N, 2): test links (user, item), with the number of ``users`` in ``meta``. A user is its node id, an item its node id minus this number.
 - ``meta``: a JSON object.
 
 Members for several node types:
 
 - ``rel_A__B_indptr`` and ``rel_A__B_indices``: the edges of the relation (A, "to", B). ``rel_A__NAME__B_`` gives it another name.
 - ``TYPE_x``, or its CSR members: features of the types that have some.
-- ``y`` and masks as above, or several splits ``train_mask_20`` and so on, which become ``train_20`` and so on.
-- ``meta`` with ``node_types``, the number of nodes of each type, and ``target``, the type of ``y`` and the masks.
+- ``y`` and masks as above, or several sets of masks such as ``train_mask_20``, which become splits such as ``train_20``.
+- ``meta`` with ``node_types`` (the number of nodes of each type) and ``target`` (the node type of ``y`` and the masks).
 
-Other members are ignored; ``meta["not_carried"]`` names them.
+Other members are ignored, and their names are stored in ``meta["not_carried"]``.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ NO_DOWNLOAD = {
     "rec_gowalla": "write rec_gowalla.npz from https://github.com/gusye1234/LightGCN-PyTorch",
     "wordnet31": "write wordnet31.npz from https://wordnet.princeton.edu",
 }
-"""Remedies for data sets that configurations name and hoptrain cannot download, by name."""
+"""How to obtain data sets that configurations use and hoptrain cannot download, by name, for error messages."""
 
 _VERSION = 4
 IDENTITY_LIMIT = 4096
@@ -74,12 +75,12 @@ def places(root: Path | None) -> list[Path]:
 
 
 def find_npz(name: str, root: Path | None) -> Path | None:
-    """Return the file ``name.npz`` in the first of these folders that has it, else None."""
+    """Return the file ``name.npz`` in the first folder of ``places(root)`` that has it, or None."""
     return next((place / f"{name}.npz" for place in places(root) if (place / f"{name}.npz").is_file()), None)
 
 
 def not_found(name: str, root: Path | None, remedy: str) -> InputError:
-    """Return the InputError for a data set that is in none of these folders."""
+    """Return the InputError for a data set that is in no folder of ``places(root)``."""
     root_text = "no root was given" if root is None else f"root {root} has no {name}.npz"
     variable = os.environ.get("HOPTRAIN_DATA")
     variable_text = f"$HOPTRAIN_DATA ({variable}) has none" if variable else "$HOPTRAIN_DATA is not set"
@@ -87,10 +88,10 @@ def not_found(name: str, root: Path | None, remedy: str) -> InputError:
 
 
 def load_npz(path: Path) -> Dataset | HeteroDataset:
-    """Open the data set of a file, converted at the first call. The cache key contains the checksums of the file's members.
+    """Open the data set of a file. The first call converts it into the cache, under a key that depends on the checksums of the file's members.
 
     Raises:
-        InputError: the file does not exist, is not a whole .npz file, or holds no graph.
+        InputError: the file does not exist, is not a complete .npz file, or holds no graph.
     """
     try:
         members = npz_members(path)
@@ -117,7 +118,7 @@ def convert_npz(path: Path) -> Dataset | HeteroDataset:
     meta["split"] = split_note or meta.get("split", "none")
     x = features(path, arrays)
     if x is None and y is not None and len(y) <= IDENTITY_LIMIT:
-        # without features a small graph gets one-hot node ids; a large one would need V * V bytes
+        # without features a small graph gets one-hot node ids; for a large one these would take V * V bytes
         x, meta["features"] = np.eye(len(arrays["indptr"]) - 1, dtype=np.uint8), "identity: the source has none"
     graph = Graph(arrays["indptr"], arrays["indices"])
     edge_splits: Arrays = {}
@@ -186,7 +187,7 @@ def _relation(path: Path, name: str) -> Relation:
 
 
 def _features_of(path: Path, arrays: Arrays, kind: str) -> Array | None:
-    """Return the features of a node type, None without."""
+    """Return the features of a node type, or None if it has none."""
     return features(path, {name.removeprefix(f"{kind}_"): array for name, array in arrays.items() if name.startswith(f"{kind}_x")})
 
 
@@ -212,7 +213,7 @@ def read(path: Path) -> Arrays:
     """Read all arrays of a file.
 
     Raises:
-        InputError: the file is not a whole .npz file, or has pickles.
+        InputError: the file is not a complete .npz file, or contains pickled objects.
     """
     try:
         return read_npz(path)
@@ -233,7 +234,7 @@ def _check_kind(path: Path, arrays: Arrays) -> None:
 
 
 def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return (kind, remedy) for a file whose member names are not those of a single homogeneous graph, else None."""
+    """Return (kind, remedy) if the member names show that the file holds another kind of data than one homogeneous graph, or else None."""
     names = arrays.keys()
     if is_hetero(names):
         return "a heterogeneous graph (several node types)", TYPED_REMEDY
@@ -268,7 +269,7 @@ def read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
 
 
 def features(path: Path, arrays: Arrays) -> Array | None:
-    """Return the node features (V, F) of a file, None without."""
+    """Return the node features (V, F) of a file, or None if it has none."""
     if "x" in arrays:
         return narrow_features(arrays["x"])
     if set(_CSR) <= arrays.keys():
@@ -291,7 +292,7 @@ def _dense(path: Path, indptr: Array, indices: Array, data: Array, shape: Array)
     except ValueError as error:
         raise InputError(f"{path}: x_indptr, x_indices and x_data are not a CSR matrix ({error}); fetch the file again") from None
     matrix.sum_duplicates()
-    matrix.data = narrow_features(matrix.data)  # narrow before the dense V * F array is made
+    matrix.data = narrow_features(matrix.data)  # convert to a narrow dtype before the dense V * F array is made
     needed = int(shape[0]) * int(shape[1]) * matrix.data.itemsize
     if needed > (there := available_memory()):
         raise InputError(
@@ -313,7 +314,7 @@ def _one_hot(path: Path, kinds: Array) -> Array:
 
 
 def labels(path: Path, arrays: Arrays) -> Array | None:
-    """Return the node labels (V,) or (V, C) of a file, None without."""
+    """Return the node labels (V,) or (V, C) of a file, or None if it has none."""
     y = arrays.get("y")
     if y is None:
         return None
@@ -323,7 +324,7 @@ def labels(path: Path, arrays: Arrays) -> Array | None:
 
 
 def edge_classes(path: Path, arrays: Arrays) -> Array | None:
-    """Return the edge classes (E,) of a file, None without. An edge with no class or several classes has -1."""
+    """Return the edge classes (E,) of a file, or None if it has none. An edge with no class, or with several, gets -1."""
     if not set(_OF_EDGES) <= arrays.keys():
         return None
     src, dst, kinds = (arrays[name] for name in _OF_EDGES)

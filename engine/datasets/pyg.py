@@ -1,6 +1,6 @@
-"""Data sets that PyTorch Geometric downloads. PyG is imported only when it is needed.
+"""Data sets that PyTorch Geometric (PyG) downloads. PyG is imported only when needed.
 
-PyG unpickles some of the downloaded files. To avoid that, provide a ``NAME.npz`` file, which takes precedence.
+PyG unpickles some of the downloaded files, which can execute code. To avoid that, provide a ``NAME.npz`` file, which takes precedence.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLASSES = {
     "tu_mutag": ("TUDataset", "MUTAG"),
     "tu_proteins": ("TUDataset", "PROTEINS"),
 }
-"""PyG's class for each data set, and its arguments after the folder."""
+"""PyG's class for each data set, and the arguments of the class after the folder."""
 TU = {"tu_enzymes", "tu_mutag", "tu_proteins"}
 """Sets of small graphs, for ``load_small_graphs``."""
 TRIPLES = {"kg_fb15k237"}
@@ -46,7 +46,7 @@ EVENTS = {"temporal_jodie_wikipedia"}
 
 
 def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
-    """Open a data set of PyG, downloaded to ``root`` (or the cache) and converted at the first call.
+    """Open a data set of PyG. The first call downloads it to ``root`` (or the cache) and converts it.
 
     Raises:
         InputError: the download failed; the message says where files were searched for.
@@ -58,7 +58,7 @@ def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
 
 
 def downloaded(name: str, root: Path | None, read: Callable[[str, Path], T]) -> T:
-    """Return what ``read(name, folder)`` returns, which downloads the data set to ``folder`` if it is not there.
+    """Return ``read(name, folder)``, a function of PyG that downloads the data set to ``folder`` if necessary.
 
     Raises:
         InputError: the download failed; the message says where files were searched for.
@@ -68,7 +68,7 @@ def downloaded(name: str, root: Path | None, read: Callable[[str, Path], T]) -> 
         return read(name, folder)
     except PermissionError as error:
         raise unusable(downloads(root), "written", error) from error
-    except Exception as error:  # urllib, aiohttp, fsspec, ssl and zipfile each raise their own
+    except Exception as error:  # urllib, aiohttp, fsspec, ssl and zipfile each raise their own exceptions
         reason = one_line(error)[:200]
         remedy = f"its download failed ({reason}): give {name}.npz, or run once where there is a network and copy {downloads(root)}"
         raise not_found(name, root, remedy) from error
@@ -81,7 +81,7 @@ def dataset_of(name: str, folder: Path, **options: Any) -> Any:
 
 
 def fetch(name: str, folder: Path) -> dict[str, list[Any]]:
-    """Download if necessary and return PyG's ``Data`` objects by split, or all under ``""`` if masks define the splits."""
+    """Download a data set if necessary, and return PyG's ``Data`` objects by split, or all under the key ``""`` if masks define the splits."""
     if name == "ppi":
         datasets = importlib.import_module("torch_geometric.datasets")
         return {split: list(datasets.PPI(str(folder), split)) for split in SPLITS}
@@ -89,7 +89,7 @@ def fetch(name: str, folder: Path) -> dict[str, list[Any]]:
 
 
 def convert_pyg(name: str, parts: dict[str, list[Any]]) -> Dataset:
-    """Join graphs into one block-diagonal graph, in the order of ``parts``. A key other than ``""`` is the split of all its nodes."""
+    """Join graphs into one block-diagonal graph, in the order of ``parts``. For a key other than ``""``, all nodes of its graphs are in this split."""
     graphs = [data for part in parts.values() for data in part]
     begins = np.cumsum([0] + [int(data.num_nodes) for data in graphs])
     edges = [data.edge_index.cpu().numpy() + begin for data, begin in zip(graphs, begins[:-1], strict=True)]
@@ -121,7 +121,7 @@ def _splits(parts: dict[str, list[Any]], begins: Array, y: Array) -> tuple[dict[
 
 
 def _key(name: str, root: Path | None) -> str:
-    """Return the cache key. Files in a user's ``root`` may change, so the key depends on them; files in the cache do not change."""
+    """Return the cache key. It depends on the files in ``root``, since a user may change them; files in the cache do not change."""
     if root is None:
         return f"{name}-pyg{_VERSION}"
     files = [file for file in (root / f"pyg-{name}").rglob("*") if file.is_file()]

@@ -30,9 +30,9 @@ class SmallGraphs:
 
     Attributes:
         name: name of the data set in messages.
-        nodes: data set of the joined graph: all nodes, edges and their features. No edge connects two of the small graphs.
+        nodes: data set of the block-diagonal graph, with all nodes, edges and features. No edge connects two of the small graphs.
         ptr: (G+1,) int64: graph g has the nodes ``ptr[g]`` to ``ptr[g+1] - 1``.
-        y: (G,) int64 classes in [0, num_classes); or (G, num_classes) uint8 of 0 and 1 for several labels, int8 with -1 where some are unknown; or (G,)
+        y: (G,) int64 classes in [0, num_classes); or (G, num_classes) uint8 of 0 and 1 for several labels per graph (int8 with -1 for unknown ones); or (G,)
             or (G, num_classes) float32 regression targets.
         splits: graph numbers, (M,) int64: ``train``, ``val``, ``test``.
         num_classes: number of classes, labels or targets; 0 to count them from ``y``.
@@ -76,7 +76,7 @@ class SmallGraphs:
             raise InputError(f"{name} has no features of nodes: small graphs need them; add x or node_label")
 
     def save(self, path: str | Path) -> None:
-        """Write the graphs into a new folder. ``path`` must not exist yet; ``open`` and ``load_small_graphs`` read it."""
+        """Write the graphs into a new folder ``path``, which must not exist yet. ``open`` and ``load_small_graphs`` read it."""
         with create_new_folder(Path(path), Dataset.kind) as writer:
             self.write_to(writer)
 
@@ -93,7 +93,7 @@ class SmallGraphs:
         """Open a folder that ``save`` wrote, memory-mapped.
 
         Raises:
-            InputError: the folder is not a data set's, is truncated or altered, or holds a single graph.
+            InputError: the folder is not one that ``save`` wrote, or a file in it is truncated or altered.
         """
         nodes = Dataset.open(path)
         arrays, meta = open_folder(Path(path), Dataset.kind, verify=False)
@@ -114,11 +114,11 @@ class SmallGraphs:
     ) -> SmallGraphs:
         """Read a PyG ``Dataset`` or a list of ``Data``, each with ``x``, ``edge_index`` and ``y``. ``edge_attr`` is read if all graphs have it.
 
-        Labels are treated as in ``Dataset.from_pyg``: floats that are all whole become integers, with NaN as no label; other floats are targets.
+        Labels are treated as in ``Dataset.from_pyg``: if all floats are integers (or NaN, for no label), they become classes; else they are targets.
 
         Args:
             dataset: the graphs.
-            splits: graph numbers by split; by default those of ``dataset.get_idx_split()``, as in OGB, else by ten folds.
+            splits: graph numbers by split; by default those of ``dataset.get_idx_split()`` (as in OGB) if it exists, else splits by ten folds.
             fold: number of the fold that is the test split, as in ``load_small_graphs``.
             name: name of the data set in messages.
 
@@ -142,7 +142,7 @@ class SmallGraphs:
         return cls(name=name, nodes=nodes, ptr=ptr, y=y, splits=shared)
 
     def join(self, items: Array) -> dict[str, Array]:
-        """Return the arrays of a ``GraphBatch`` (``hoptrain.trainers.tasks.items.graphs``): the given graphs joined, and their labels ``y``."""
+        """Return the arrays of a ``GraphBatch`` (``hoptrain.trainers.tasks.items.graphs``): the graphs ``items`` as one graph, and their labels ``y``."""
         graph = self.nodes.graph
         sizes = self.ptr[items + 1] - self.ptr[items]
         ptr = np.concatenate([[0], np.cumsum(sizes)])
@@ -164,10 +164,10 @@ class SmallGraphs:
 
 
 def check_fold(fold: int) -> None:
-    """Raise InputError if there is no such fold.
+    """Raise InputError if ``fold`` is not in [0, 9].
 
     Raises:
-        InputError: ``fold`` is not in 0 to 9.
+        InputError: ``fold`` is not in [0, 9].
     """
     if not 0 <= fold < FOLDS:
         raise InputError(f"fold is {fold}: it must be one of {FOLDS} folds; give a number from 0 to {FOLDS - 1}")
@@ -178,7 +178,7 @@ def folds_of(name: str, folds: Array | None, number: int, fold: int) -> dict[str
 
     Args:
         name: name of the data set in messages.
-        folds: (number,) integers, the fold of each graph; None to assign folds by hoptrain's permutation with seed 0.
+        folds: fold (number,) of each graph; None to assign graphs to folds by hoptrain's permutation with seed 0.
         number: number of graphs.
         fold: the test fold, 0 to 9.
 
@@ -240,12 +240,12 @@ def _check_parts(name: str, graphs: list[Any]) -> None:
 
 
 def _columns(rows: Any) -> Array:
-    """Return features as (N, D); (N,) becomes (N, 1)."""
+    """Return features (N, D) unchanged, and features (N,) as (N, 1)."""
     array = as_array(rows)
     return array[:, None] if array.ndim == 1 else array
 
 
 def _ranges(begins: Array, sizes: Array) -> Array:
-    """Return the concatenated ranges [begins[i], begins[i] + sizes[i]), (sum of sizes,) int64."""
+    """Return the integers of all ranges [begins[i], begins[i] + sizes[i]), concatenated, int64."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(begins - before, sizes) + np.arange(sizes.sum())

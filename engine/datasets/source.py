@@ -1,4 +1,4 @@
-"""``Source``, an entry of the registry of data sets, and functions that several sources use."""
+"""``Source``, the class of entries of the registry of data sets, and functions that several sources use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANDOM_SPLIT = "random 60/20/20 of the labelled nodes: hoptrain's permutation wi
 
 
 class Counts(NamedTuple):
-    """Published sizes of a data set: V, stored directed edges, F, C."""
+    """Published sizes of a data set: numbers of nodes (V), stored directed edges (E), features (F) and classes (C)."""
 
     num_nodes: int
     num_edges: int
@@ -36,7 +36,7 @@ class Source:
         origin: origin of the data.
         load: function that loads the data set.
         counts: published sizes; None if they are unknown before the download.
-        is_scalable: whether ``scale`` may differ from 1.
+        is_scalable: True if ``scale`` may differ from 1.
         is_present: function (name, root) that returns whether the data set is available offline.
     """
 
@@ -49,7 +49,7 @@ class Source:
 
 
 def narrow_features(x: Array) -> Array:
-    """Return features (V, F), or their values (N,), as uint8 if that is exact; else float16 unchanged and other dtypes as float32."""
+    """Return features (V, F), or values (N,) of them, in a narrow dtype: uint8 if that is exact, or else float16 unchanged and other dtypes as float32."""
     if _fits_uint8(x):
         return x.astype(np.uint8, copy=False)
     return x if x.dtype == np.float16 else x.astype(np.float32, copy=False)
@@ -58,6 +58,6 @@ def narrow_features(x: Array) -> Array:
 def _fits_uint8(x: Array) -> bool:
     if x.dtype == np.uint8 or x.dtype == bool:
         return True
-    with np.errstate(invalid="ignore"):  # NaN does not fit; the data set's check reports it
+    with np.errstate(invalid="ignore"):  # NaN cannot be converted; the data set's own check reports it
         pieces = (x[begin : begin + 4096] for begin in range(0, len(x), 65536))
         return all(np.array_equal(piece, piece.astype(np.uint8)) for piece in pieces)

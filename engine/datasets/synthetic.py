@@ -1,8 +1,8 @@
-"""``synthetic:*``: generated data sets with the sizes of well-known ones, at any scale, identical on every machine.
+"""``synthetic:*``: generated data sets with the sizes of well-known ones. They can be scaled, and are the same on every machine.
 
-Degrees follow a power law with exponent 2.5. A class is a community: about a share ``inside`` of the edges connects two nodes of one class.
-Features are a class mean plus much noise, so that a node's own features say little about its class, and the average over its neighbourhood much.
-Both directions of an edge are stored. Duplicate edges may occur, as in any such model; self loops do not.
+Degrees follow a power law with exponent 2.5. A class is a community: about a fraction ``inside`` of the edges connect two nodes of one class. Features are
+the mean of the class plus strong noise, so that a node's own features contain little information about its class, and averages over neighbourhoods much
+more. Both directions of an edge are stored. Duplicate edges may occur, self loops do not.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Recipe:
         split: number of nodes of train, val and test at scale 1.
         offset: rank r is drawn with probability proportional to (r + offset) ** (-2/3); a larger offset lowers the largest degree.
         seed: seed of all random numbers.
-        inside: share of the edges whose second node is moved into the first one's community.
-        signal: standard deviation of the class means, relative to noise of 1.
+        inside: fraction of the edges whose second node is moved into the first one's community.
+        signal: standard deviation of the class means; that of the noise is 1.
         dtype: dtype of the features.
     """
 
@@ -69,8 +69,8 @@ RECIPES = {
         signal=0.15,
         dtype="float16",
     ),
-    # Graphs of "The Case for Sampling on Very Large Graphs". Nodes of PPI may have several of its 121 labels; here each has one. The last three
-    # have neither features nor classes: both numbers and the splits are made up.
+    # Graphs of the paper "The Case for Sampling on Very Large Graphs". Nodes of PPI may have several of 121 labels; here each has one. The last three
+    # have neither features nor classes, so these numbers and the splits are invented.
     "ppi": Recipe(counts=Counts(56_944, 1_637_432, 50, 121), split=(44_906, 6_514, 5_524), offset=106, seed=5, signal=0.2),
     "orkut": Recipe(counts=Counts(3_072_441, 234_370_166, 128, 32), split=(1_500_000, 500_000, 1_072_441), offset=66, seed=6),
     "patents": Recipe(counts=Counts(3_774_768, 33_037_896, 128, 32), split=(1_900_000, 600_000, 1_274_768), offset=930, seed=7),
@@ -79,7 +79,7 @@ RECIPES = {
 
 
 def load_synthetic(name: str, root: Path | None, scale: float) -> Dataset:
-    """Open a synthetic data set, generated at the first call.
+    """Open a synthetic data set. The first call generates it and stores it in the cache.
 
     Raises:
         InputError: ``scale`` is outside (0, 1] or leaves fewer than two nodes per class.
@@ -147,7 +147,7 @@ def _write_graph(writer: FolderWriter, recipe: Recipe, counts: Counts, factor: i
 
 
 def law_start(offset: int, num_nodes: int) -> float:
-    """Return the start of the distribution's inverse: the cube root of offset / V, rounded down to 2**-16 by integer arithmetic, since libm versions differ."""
+    """Return the start of the inverse distribution: the cube root of offset / V, rounded down to 2**-16 in integers, since results of libm versions differ."""
     low, high = 0, 1 << 16
     while high - low > 1:
         middle = (low + high) // 2
@@ -156,7 +156,7 @@ def law_start(offset: int, num_nodes: int) -> float:
 
 
 def affine_bijection(num_nodes: int) -> tuple[int, int]:
-    """Return (factor, shift) of the bijection rank -> (factor * rank + shift) mod V. The golden ratio spreads adjacent ranks over all ids."""
+    """Return (factor, shift) of the bijection rank -> (factor * rank + shift) mod V. The factor, about 0.618 V, spreads adjacent ranks."""
     factor = max(1, num_nodes * 618_033_989 // 1_000_000_000)
     while math.gcd(factor, num_nodes) != 1:
         factor += 1
@@ -164,7 +164,7 @@ def affine_bijection(num_nodes: int) -> tuple[int, int]:
 
 
 def _fill_features(recipe: Recipe, y: Array, x: Array) -> None:
-    """Write features in pieces of float32, which NumPy converts to the file's dtype, because Numba cannot write float16."""
+    """Generate features in pieces of float32, which NumPy converts to the file's dtype, because Numba cannot write float16."""
     means = np.empty((recipe.counts.num_classes, x.shape[1]), np.float64)
     kernels.class_means(np.uint64(recipe.seed), means)
     for begin in range(0, len(x), _ROWS):

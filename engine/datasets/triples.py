@@ -27,7 +27,7 @@ class Triples:
     """Triples (head, relation, tail) of V entities and R relations, validated by the constructor. Arrays may be NumPy arrays or torch tensors.
 
     A triple's number is its index in its split. Relation R + r is the inverse of relation r: (tail, R + r, head) is equivalent to
-    (head, r, tail). So the search for a triple's head is a search for the tail of its inverse.
+    (head, r, tail). So predicting the head of a triple is predicting the tail of its inverse.
 
     Attributes:
         splits: (N, 3) integers by split name, ``train`` and optionally ``val`` and ``test``: heads, relations and tails. Stored as int64.
@@ -98,18 +98,18 @@ class Triples:
         return f"Triples({self.name}, {self.num_nodes:,} entities, {self.num_relations:,} relations, {splits})"
 
     def graph(self) -> Graph:
-        """Return the T training triples as edges in both directions: triple k has id k from head to tail, and id T + k back."""
+        """Return the T training triples as edges in both directions: triple k is edge k from head to tail, and edge T + k from tail to head."""
         heads, _, tails = self.splits["train"].T
         return Graph.from_edges(np.concatenate([heads, tails]), np.concatenate([tails, heads]), self.num_nodes)
 
     def relations_of_edges(self, graph: Graph) -> Array:
-        """Return the relation of the edge at each position of ``graph()``, (2 T,) int64. Edges from tail to head have the inverse relation."""
+        """Return the relation (2 T,) int64 of each edge of ``graph()``, by CSC position. Edges from tail to head have the inverse relation."""
         relations = self.splits["train"][:, 1]
         found: Array = np.concatenate([relations, self.num_relations + relations])[graph.ids_of(np.arange(graph.num_edges))]
         return found
 
     def queries(self, split: str) -> Array:
-        """Return the triples of a split, each followed by its inverse, (2 N, 3)."""
+        """Return the N triples of a split, each followed by its inverse, (2 N, 3)."""
         heads, relations, tails = self.splits[split].T
         both = np.stack([self.splits[split], np.stack([tails, self.num_relations + relations, heads], axis=1)], axis=1)
         return both.reshape(-1, 3)
@@ -145,15 +145,15 @@ class Triples:
 def load_triples(name: str, *, root: str | Path | None = None) -> Triples:
     r"""Read triples from a ``.npz`` file with ``train``, ``valid`` and ``test`` (N, 3), or a folder with ``train.txt``, ``valid.txt`` and ``test.txt``.
 
-    A line of text is a head, a relation and a tail, separated by tabs. Entities and relations are numbered in alphabetical order. All splits except
-    training may be missing. PyG downloads ``kg_fb15k237`` if it is in no folder.
+    Each line of a text file has a head, a relation and a tail, separated by tabs. Entities and relations are numbered in alphabetical order. All splits
+    except for training may be missing. If ``kg_fb15k237`` is not found, PyG downloads it.
 
     Args:
         name: name of the file without ``.npz``, or of the folder, in ``root`` or ``$HOPTRAIN_DATA``; or a path.
         root: folder that holds the file or folder, and to which it is downloaded.
 
     Raises:
-        InputError: nothing is found, the file holds something else, or the triples are invalid.
+        InputError: no file or folder is found, the file holds other data, or the triples are invalid.
 
     Examples:
         >>> import pathlib, tempfile

@@ -1,1 +1,1 @@
-"""Rows of a table that is larger than memory: a cache that knows which of them are read next, and one process that fills it from the disk."""
+"""Feature tables that are larger than memory: a cache of their rows, planned from the accesses of future steps, and the process that fills it from the disk."""

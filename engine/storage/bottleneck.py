@@ -1,4 +1,4 @@
-"""Finds out whether a run waits for feature rows from a disk or from other machines, or for the sampling that determines them."""
+"""Diagnosis of runs that wait for feature rows: from the disk, from other machines, or from the sampling that determines them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hoptrain.engine.timeline import FEED_SHARE, Totals
 def slow_rows(totals: Totals, filled: Filled, wait_s: float, has_room: bool = False) -> str | None:
     """Return a sentence about the bottleneck if the trainer waited for feature rows for a tenth of the time or more, else None.
 
-    It is in addition to ``hoptrain.engine.timeline.bottleneck``.
+    It complements the sentence of ``hoptrain.engine.timeline.bottleneck``.
 
     Args:
         totals: times of the run.
         filled: counts and times of filling the cache in the run.
         wait_s: seconds that the trainer waited for rows.
-        has_room: whether all rows fit in the cache, so that more memory does not help.
+        has_room: True if all rows fit in the cache, so that more memory does not help.
     """
     if totals.elapsed <= 0 or wait_s < FEED_SHARE * totals.elapsed:
         return None

@@ -19,11 +19,11 @@ class Budget:
     Attributes:
         memory: bytes in total.
         sizes: number of rows V and bytes of a row of each cached table, by name.
-        most: most slots that a table needs, by name; V by default.
-        whole: bytes of tables that are in memory as a whole, by name.
-        sample_share: fraction (1/N) of the memory for future steps that are sampled, and their batches; 0 for none.
-        is_auto: whether ``feature_cache`` is the free memory instead of the user's choice.
-        messages: returns the bytes for rows in transit from other machines, from the total; None without other machines.
+        most: maximum number of slots that a table can use, by name; V by default.
+        whole: bytes of tables that are in memory completely, by name.
+        sample_share: N if 1/N of the memory is for sampled future steps and their batches; 0 if none is.
+        is_auto: True if ``feature_cache`` is auto, the free memory.
+        messages: function from the total bytes to the bytes for rows in transit from other machines; None without other machines.
     """
 
     memory: int
@@ -36,11 +36,11 @@ class Budget:
 
     @property
     def of_samples(self) -> int:
-        """Bytes for future steps that are sampled, and their batches."""
+        """Bytes for sampled future steps and their batches."""
         return self._of_samples(self.memory)
 
     def tables(self) -> list[CachedTable]:
-        """Return the share of each cached table.
+        """Return how the memory is divided among cached tables.
 
         Raises:
             InputError: a table gets no slot.
@@ -51,16 +51,16 @@ class Budget:
         return found
 
     def check(self, rows: Mapping[str, int]) -> None:
-        """Check that the rows of a step fit, given their number for each table in ``rows``.
+        """Check that the rows of a step fit in the cache, given their number for each table in ``rows``.
 
         Raises:
-            InputError: they do not fit.
+            InputError: the rows do not fit.
         """
         if not self._is_enough(self.memory, rows):
             raise self.too_little(rows)
 
     def least(self, rows: Mapping[str, int]) -> int:
-        """Return the least memory for steps that use at most ``rows`` rows of each table, by name; 1 by default."""
+        """Return the smallest ``feature_cache`` in bytes for steps that use at most ``rows`` rows of each table, by name; 1 by default."""
         return bisect_left(range(_MOST_MEMORY), True, key=lambda memory: self._is_enough(memory, rows))
 
     def too_little(self, rows: Mapping[str, int]) -> InputError:
@@ -90,6 +90,6 @@ class Budget:
 
 
 def _option(num_bytes: int) -> str:
-    """Return a number of bytes, rounded up, in the format of the option."""
+    """Return a number of bytes, rounded up, in the format of ``feature_cache``, such as 8GiB."""
     power = 1 + (num_bytes >= 100 << 20) + (num_bytes >= 100 << 30)
     return f"{-(-num_bytes // 1024**power)}{['KiB', 'MiB', 'GiB'][power - 1]}"

@@ -1,6 +1,7 @@
-"""``FileRows``: on-demand reads of rows from an array's file, with O_DIRECT if the file system has it, several reads at once.
+"""``FileRows``, which reads rows of an array from its file on demand: several reads at once, and with O_DIRECT if the file system supports it.
 
-The file is not mapped: if it is cut off, or its device fails, a read raises instead of a SIGBUS. Ascending rows in neighbouring blocks are one read.
+The file is not memory-mapped, so if it is truncated or its device fails, a read raises an error instead of SIGBUS. Rows in neighbouring blocks are read
+together.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ DEPTH = 32
 _MOST, _GAP = 256 << 10, 16 << 10
 """Maximum bytes of one read, and the largest gap between two rows that one read covers."""
 _PIECE = 32
-"""Number of reads that a thread takes at a time, if there are enough for all threads."""
+"""Maximum number of reads that a thread takes from the list at a time."""
 LOOK_S = 0.5
 """Seconds between two checks whether reads make progress."""
 
 
 class StoredRows(Protocol):
-    """A table (V, F) of features whose rows are read when they are needed, directly or into a cache. It replaces an array in a data set.
+    """A feature table (V, F) whose rows are read when they are needed, directly or into a cache. It replaces an array in a data set.
 
-    A subclass defines the attributes below and ``read``; classes that implement this protocol inherit from it. Worker processes get a pickled copy.
+    To read features from another storage, inherit from this class and define the attributes below and ``read``. Worker processes get a pickled copy.
 
     Attributes:
-        path: path of the file or folder, or an address; ranks with the same one share a cache.
+        path: path of the file or folder, or another address. Ranks whose tables have the same path share a cache.
         shape: shape of the table, (V, ...).
         dtype: data type of the table.
         row_bytes: bytes of a row.
-        own: rows of this machine's partition, which are mapped and not cached; None without partitions.
+        own: rows of this machine's partition, which are memory-mapped and not cached; None without partitions.
     """
 
     path: str
@@ -82,7 +83,7 @@ class StoredRows(Protocol):
 
     @property
     def num_elsewhere(self) -> int:
-        """Number of rows that may need slots in a cache."""
+        """Number of rows that may need slots in a cache: those that are not on this machine's partition."""
         return self.shape[0]
 
     def elsewhere(self, ids: Array) -> Array:
@@ -93,14 +94,14 @@ class StoredRows(Protocol):
         """Read distinct rows into a cache, or into a batch.
 
         Args:
-            rows: (M,) row numbers in [0, V), ascending; there may be none.
-            slots: (M,) the row of ``out`` that each is written to.
+            rows: (M,) row numbers in [0, V), ascending; may be empty.
+            slots: (M,) row of ``out`` that each row is written to.
             out: (N, row_bytes) uint8 buffer that receives the rows.
-            meanwhile: to be called once the reads are under way, or at last.
+            meanwhile: function to call once, while the reads are in progress or after them.
         """
 
     def gather(self, ids: Array, out: Array, *_: Any) -> None:
-        """Read ``out[i] = table[ids[i]]``, without a cache, each distinct row once."""
+        """Read ``out[i] = table[ids[i]]`` without a cache. Each distinct row is read once."""
         rows, first, place = np.unique(ids, return_index=True, return_inverse=True)
         as_bytes = out.view(np.uint8).reshape(len(ids), self.row_bytes)
         self.read(rows, first, as_bytes)
@@ -108,18 +109,18 @@ class StoredRows(Protocol):
         as_bytes[again] = as_bytes[first[place[again]]]
 
     def take(self, ids: Array) -> Array:
-        """Return the rows (N, F) of ``ids`` (N,), without a cache: what evaluation does."""
+        """Read the rows (N, F) of ``ids`` (N,) without a cache, for evaluation."""
         out = np.empty((len(ids), *self.shape[1:]), self.dtype)
         self.gather(ids, out)
         return out
 
     def finish(self) -> None:
-        """Do nothing: only rows on several machines are taken by all ranks together."""
+        """Do nothing. A table on several machines overrides this, since all ranks must finish reading together."""
         return
 
 
 class FileRows(StoredRows):
-    """A table (V, ...) in a file, which is opened when the first row is read; pickling transfers the path.
+    """A table (V, ...) in a file, which is opened at the first read. Pickling transfers only the path and the layout.
 
     Attributes:
         path: path of the file.
@@ -136,7 +137,7 @@ class FileRows(StoredRows):
     num_bytes: int = 0
 
     def __init__(self, path: str, offset: int, shape: tuple[int, ...], dtype: Any) -> None:
-        """Store the layout; nothing is opened yet."""
+        """Store path and layout; the file is opened later."""
         self.path: str = path
         self.offset: int = offset
         self.shape: tuple[int, ...] = shape
@@ -146,10 +147,10 @@ class FileRows(StoredRows):
 
     @classmethod
     def of(cls, array: Array, what: str) -> FileRows:
-        """Return the file that an array was mapped from.
+        """Return the table in the file that an array is memory-mapped from.
 
         Raises:
-            InputError: it was not mapped from a file.
+            InputError: the array is not mapped from a file.
         """
         file = mapped_file(array)
         if file is None:
@@ -164,13 +165,13 @@ class FileRows(StoredRows):
 
     @cached_property
     def _file(self) -> int:
-        """Descriptor of the file, closed with the last reference to this object; with O_DIRECT if one block can be read so."""
+        """File descriptor, opened at first access and with O_DIRECT if a test read succeeds. It is closed with the last reference to this object."""
         try:
             try:
                 file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
                 weakref.finalize(self, os.close, file).atexit = False
                 os.preadv(file, [mmap.mmap(-1, BLOCK)], 0)
-            except OSError:  # a file system without O_DIRECT
+            except OSError:  # the file system does not support O_DIRECT
                 file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
                 weakref.finalize(self, os.close, file).atexit = False
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
@@ -183,12 +184,12 @@ class FileRows(StoredRows):
 
         Args:
             rows: (M,) distinct rows in [0, V), ascending.
-            slots: (M,) indices in ``out``.
-            out: (N, row_bytes) uint8.
-            meanwhile: called while the reads are under way.
+            slots: (M,) row of ``out`` that each row is written to.
+            out: (N, row_bytes) uint8 buffer that receives the rows.
+            meanwhile: function that is called once, while the reads are in progress.
 
         Raises:
-            InputError: the file is too short; a read fails or does not end.
+            InputError: the file is too short, or a read fails or does not end.
         """
         firsts = np.empty(len(rows) + 1, np.int64)
         number = kernels.extents(rows, self.row_bytes, self.offset, BLOCK, _GAP, _MOST, firsts) if len(rows) else 0
@@ -238,7 +239,7 @@ class FileRows(StoredRows):
         while first < runs.stop:
             layout = (self.row_bytes, self.offset, BLOCK)
             first = kernels.read_extents(file, rows, slots, *layout, firsts, first, runs.stop, buffer, out)
-            if first < runs.stop:  # perhaps interrupted: Python's read then continues, or raises the error
+            if first < runs.stop:  # the read may have been interrupted: then Python's read continues it, or raises the error
                 self._check_run(file, rows[firsts[first]], rows[firsts[first + 1] - 1], buffer)
 
     def _begin(self, rows: Any) -> Any:

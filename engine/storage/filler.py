@@ -1,7 +1,7 @@
-"""``CacheFillTask``: the task of the process that fills the host feature cache, run by a ``WorkerPool`` of one. Its batches are steps whose rows are cached.
+"""``CacheFillTask``, the task of the process that fills the host feature cache. Each of its batches is a step whose rows are cached.
 
-The pool ends the process with its trainer, replaces it when it dies or stops, and raises its errors where the trainer waits for the step. A successor
-begins with an empty cache, which costs reads and changes no batch.
+A ``WorkerPool`` of one process runs the task. It ends the process with its trainer, replaces it if it dies or hangs, and raises its errors where the
+trainer waits for the step. A replacement starts with an empty cache, which costs reads but changes no batch.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 
 FORESEEN_BYTES = 8
-"""Bytes of a planned access: its row and its next use."""
+"""Bytes of memory for a planned access: its row and the row's next use."""
 
 
 class Filled(NamedTuple):
     """Counts and times of filling the cache for a step, and for the steps that were read together with it; all 0 for those other steps.
 
     Attributes:
-        num_used: distinct rows that the batches use, over all ranks and tables, except for rows of a machine's own partition.
-        num_missed: used rows that were read because the cache did not have them.
-        num_reads: reads of the device for these rows.
+        num_used: number of distinct rows that the batches use, over all ranks and tables, except for rows of a machine's own partition.
+        num_missed: number of used rows that were not in the cache and had to be read.
+        num_reads: number of reads from the device for these rows.
         num_bytes: bytes of these reads.
         read_s: seconds spent waiting for reads.
         work_s: seconds of all other work: sampling and planning.
@@ -53,24 +53,24 @@ class Filled(NamedTuple):
     fetch_s: float = 0.0
 
     def plus(self, other: Filled) -> Filled:
-        """Return the sums of both."""
+        """Return the sums of the fields of both."""
         return Filled(*map(add, self, other))
 
     def minus(self, other: Filled) -> Filled:
-        """Return the differences to an earlier ``other``."""
+        """Return the differences between the fields and those of an earlier ``other``."""
         return Filled(*map(sub, self, other))
 
 
 Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
-"""Seconds of waiting for trainers, counts of rows from other machines, and for each table the reads of the steps that are planned together."""
+"""A tuple of the seconds spent waiting for trainers, the counts of rows from other machines, and for each table the reads of steps planned together."""
 
 
 class StepSampler(Protocol):
-    """A sampler of future steps. It returns their rows, and passes their batches to the workers, which need not sample them again."""
+    """A sampler of future steps. It returns the rows that they use, and passes their batches to the workers, which need not sample them again."""
 
     @property
     def num_in_flight(self) -> int:
-        """Number of steps that may be with the workers at once."""
+        """Maximum number of steps that workers have at the same time."""
 
     @property
     def is_full(self) -> bool:
@@ -83,14 +83,14 @@ class StepSampler(Protocol):
         """Pass the batches of the next step to the workers; trainers have taken all steps up to the tag ``landed``."""
 
     def forget(self) -> None:
-        """Drop all sampled steps, since others follow."""
+        """Drop all sampled steps, since another run begins."""
 
     def counted(self) -> Filled:
         """Return counts and times of reads since the last call."""
 
 
 def run_and_epoch(run: int, epoch: int) -> int:
-    """Return one number for both, which a task receives as its epoch: the epoch in the lowest 20 bits, the run above them."""
+    """Return one number that encodes run and epoch, for the ``epoch`` argument of a task: the epoch in the lowest 20 bits, the run above them."""
     return run * MAX_EPOCH + epoch
 
 
@@ -102,9 +102,9 @@ class CacheFillTask:
         shared: the cache in shared memory.
         files: the tables.
         samples: samples future steps.
-        num_steps: steps of an epoch.
-        prefetch_steps: steps that the plans look ahead.
-        budget: memory of the cache, for the error message if the rows of a step do not fit.
+        num_steps: number of steps of an epoch.
+        prefetch_steps: number of future steps that the plans know.
+        budget: division of the cache's memory, for the error message if the rows of a step do not fit.
     """
 
     shared: SharedRows
@@ -119,18 +119,18 @@ class CacheFillTask:
     _later: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Filled:
-        """Cache the rows that a step needs and return the counts. ``epoch`` combines run and epoch (``run_and_epoch``). No arrays are allocated."""
+        """Cache the rows that a step needs, and return the counts. ``epoch`` encodes run and epoch (``run_and_epoch``). ``allocate`` is not used."""
         allocate([])
         run, epoch = divmod(epoch, MAX_EPOCH)
         tag = tag_of(run, step)
-        if tag <= self.shared.ready:  # read together with an earlier step, or by a predecessor that died before it could report
+        if tag <= self.shared.ready:  # the rows were read with an earlier step, or by a predecessor that died before it could report
             return Filled()
         if run != self._run:
-            self.shared.wait_until_taken(tag_of(run, -1))  # slots of its first steps may still hold batches of the run before
+            self.shared.wait_until_taken(tag_of(run, -1))  # slots for the first steps may still be used by batches of the previous run
         begin = time.perf_counter()
         self._look_ahead(run, epoch, step)
         planned = self._plan(run, epoch, step)
-        if planned is None:  # the trainers left this run: wait for the next one
+        if planned is None:  # the trainers have left this run: wait for the next one
             self.shared.wait_until_taken(tag_of(run + 1, -1))
             return Filled()
         waited, fetched, reads = planned
@@ -145,7 +145,7 @@ class CacheFillTask:
         return filled
 
     def _plan(self, run: int, epoch: int, step: int) -> Planned | None:
-        """Plan a step and those of its run that are read together with it; return None if the run was left."""
+        """Plan a step and the following steps that are read together with it; return None if the trainers have left the run."""
         waits = [0.0]
         tags = range(tag_of(run, step), tag_of(run, max(step, self.shared.last_step(run))) + 1)
         coming = iter(tags)
@@ -164,7 +164,7 @@ class CacheFillTask:
         return time.perf_counter() - begin
 
     def _fill(self, table: int, reads: Sequence[StepReads]) -> Filled:
-        """Read the rows of a table for some steps, and sample further steps during the reads."""
+        """Read the rows of a table for some steps, and sample further steps while the reads are in progress."""
         file, times = self.files[table], [time.perf_counter()]
         rows, slots = in_order(reads)
 
@@ -182,17 +182,17 @@ class CacheFillTask:
         return Filled(*counts, read_s=end - worked, work_s=worked - begin)
 
     def _foresee_meanwhile(self, num_steps: int) -> None:
-        """Sample as many further steps as the plans of ``num_steps`` steps need, while their rows are read."""
+        """While rows of ``num_steps`` steps are read, sample as many further steps as their plans need."""
         for _ in range(num_steps):
             self._foresee(self._wanted)
 
     def _look_ahead(self, run: int, epoch: int, step: int) -> None:
-        """Ensure that the plans continue with this step."""
+        """Ensure that the plans continue with this step; if they do not, restart them."""
         if not self._plans or not self._is_due(run, epoch, step):
             for plan in self._plans:
                 plan.forget()
             if not self._plans:
-                self.shared.wait_until_taken(self.shared.ready)  # steps that a predecessor published
+                self.shared.wait_until_taken(self.shared.ready)  # wait for steps that a predecessor has published
                 self._plans = [self._new_plan(table) for table in range(len(self.shared.tables))]
             self.samples.forget()
             self._later = self._steps_from(epoch, step)
@@ -220,14 +220,14 @@ class CacheFillTask:
 
     @property
     def _wanted(self) -> int:
-        """Number of steps that should be sampled before the next ones are planned, so that each plan has memory for them."""
+        """Number of steps to sample before the next ones are planned, limited by the memory of each plan."""
         if self.samples.is_full:
             return int(not self._plans[0].num_known)
         return min(plan.wanted for plan in self._plans)
 
     def _foresee(self, number: int) -> None:
         for _ in range(number):
-            for plan, rows in zip(self._plans, self._rows_of_next(), strict=False):  # no rows after the last possible step
+            for plan, rows in zip(self._plans, self._rows_of_next(), strict=False):  # there are no rows after the last possible step
                 plan.foresee(rows)
 
     def _rows_of_next(self) -> Sequence[Array]:

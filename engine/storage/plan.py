@@ -1,8 +1,8 @@
-"""``RowPlan``: decides for each step which rows are read into which slots of the cache, from the accesses of future steps.
+"""``RowPlan``, which decides from the accesses of future steps which rows are read into which slots of the cache.
 
-Once warm, twice ``prefetch_steps`` future steps are known. The plan is recomputed whenever a quarter of its steps is used up, in time linear in the known
-accesses and the slots. So a step is planned four times on average. Until the window is full, two future steps are sampled for each step that is planned, so
-that the first step does not wait for the whole window.
+After a start phase, twice ``prefetch_steps`` future steps are known. The plan is recomputed whenever a quarter of its steps has been used, in time linear in
+the known accesses and the slots. So a step is planned four times on average. In the start phase, two future steps are sampled for each step that is planned,
+so that the first step does not wait until all are sampled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hoptrain.kernels.cpu.storage import plan as kernels
 IN_FLIGHT = 32
 """Maximum number of steps whose rows are in the cache at the same time, including the step being planned."""
 _SHARE = 2
-"""Fraction (1/N) of the slots, and of the stored accesses, for steps in flight. If two steps do not fit in it, they may use all slots; one always may."""
+"""Steps in flight may use 1/N of the slots and of the stored accesses, with this N. If two steps do not fit in that, they may use all slots, as may one."""
 
 
 class StepReads(NamedTuple):
@@ -49,8 +49,8 @@ class RowPlan:
     """A plan of reads and evictions, step by step; the algorithm is in ``hoptrain.kernels.cpu.storage.plan``.
 
     Attributes:
-        wanted: number of future steps that should be added before the next step is planned.
-        landed: tag of the last step that is no longer in flight; 0 for none.
+        wanted: number of future steps to add before the next step is planned.
+        landed: tag of the last step that has left the flight window; 0 for none.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class RowPlan:
         in_flight: int = IN_FLIGHT,
         too_little: Callable[[], InputError] | None = None,
     ) -> None:
-        """Start with an empty cache.
+        """Create the plan of an empty cache.
 
         Args:
             slot_of: (V,) int32; updated with the planned slot of each row, -1 for none.
             num_slots: number of slots N.
-            prefetch_steps: future steps to know, at least 1.
-            most_foreseen: most accesses to store, including those of steps in flight; one step may always be stored. By default unlimited.
-            in_flight: most steps in flight, at least 1.
-            too_little: returns the exception for a step whose rows do not fit.
+            prefetch_steps: minimum number of future steps to know, at least 1.
+            most_foreseen: maximum number of accesses to store, including those of steps in flight; one step may always be stored. By default unlimited.
+            in_flight: maximum number of steps in flight, at least 1.
+            too_little: function that returns the exception for a step whose rows do not fit.
         """
         self._lookahead, self._most, self._too_little = prefetch_steps, most_foreseen or 2**63, too_little
         self._first_use = np.full(len(slot_of), -1, np.int32)
@@ -81,7 +81,7 @@ class RowPlan:
         self._step, self._first, self.landed = 0, 0, 0
         self._next_uses = np.zeros(
             2 * prefetch_steps + 1, np.int64
-        )  # rows in flight by their next use, counted from _first; the last one for none
+        )  # number of rows in flight by their next use, counted from _first; the last entry is for rows without one
         slot_of[:] = -1
         self._cache = kernels.CacheTables(
             slot_of=slot_of,
@@ -104,25 +104,25 @@ class RowPlan:
 
     @property
     def middle(self) -> int:
-        """Tag of the middle one of the steps in flight, the earlier of two; ``landed`` if there is at most one."""
+        """Tag of the middle step in flight (the earlier of two); ``landed`` if at most one step is in flight."""
         half = len(self._in_flight) // 2
         return self._in_flight[half - 1].tag if half else self.landed
 
     @property
     def wanted(self) -> int:
-        """Number of future steps to add: two for each planned step until twice ``prefetch_steps`` are known, none while memory is full."""
+        """Number of future steps to add: two for each planned step until twice ``prefetch_steps`` are known, and 0 while memory is full."""
         known = len(self._rows)
         return int(not known) if self._num_foreseen >= self._most else min(2, 2 * self._lookahead - known)
 
     def foresee(self, rows: Array) -> None:
-        """Append a step to the known future steps, given its distinct rows (B,), ascending."""
+        """Append a step to the known future steps; ``rows`` (B,) are its distinct rows, ascending."""
         self._rows.append(rows)
         self._num_foreseen += len(rows)
         kernels.count_uses(rows, self._cache.uses)
 
     def forget(self) -> None:
         """Drop all future steps and steps in flight, since other steps follow."""
-        self._step += len(self._rows)  # so that old step numbers in first_use are in the past
+        self._step += len(self._rows)  # so that old step numbers in first_use count as past
         if self._in_flight:
             self.landed = self._in_flight[-1].tag
         for steps in (self._rows, self._nexts, self._in_flight):
@@ -131,7 +131,7 @@ class RowPlan:
         self._next_uses[:] = 0
 
     def make_room(self) -> int:
-        """Free slots for the next step by taking steps out of flight, and return ``landed``, up to whose step ``next`` may overwrite rows.
+        """Free slots for the next step by ending the flight of earlier steps. Return ``landed``: ``next`` may overwrite rows of steps up to this tag.
 
         Raises:
             InputError: the rows of a step do not fit.
@@ -148,7 +148,7 @@ class RowPlan:
         return self.landed
 
     def next(self, tag: int) -> StepReads:
-        """Plan the first future step and return its reads; ``tag``, the step's number across epochs, must exceed the previous one and 0."""
+        """Plan the first future step and return its reads. ``tag`` is the step's number across epochs; it must be positive and above the previous tag."""
         self.make_room()
         rows = self._rows.popleft()
         self._in_flight.append(_Step(tag, rows, self._nexts.popleft()))
@@ -168,7 +168,7 @@ class RowPlan:
         return number <= self._most_in_flight and _SHARE * together <= room and is_stored
 
     def _plan_anew(self) -> None:
-        """Recompute the plan from all known steps."""
+        """Recompute the plan from the accesses of all known steps."""
         num_slots = len(self._cache.row_of)
         if self.largest > num_slots:
             raise (
@@ -191,28 +191,28 @@ class RowPlan:
 def plan_together(plans: Sequence[RowPlan], tags: Iterable[int], wait: Callable[[int], None]) -> list[list[StepReads]]:
     """Plan a step and the following steps that are read together with it.
 
-    As many steps are read together as fit when half of the steps in flight have been taken; the trainers work on the other half meanwhile.
+    The number of steps is as large as fits once trainers have taken half of the steps in flight; meanwhile the trainers work on the other half.
 
     Args:
         plans: the plan of each table.
-        tags: tags of the step and of those that may be read with it.
-        wait: called before a step is planned, with the tag of the last step that all trainers must have taken.
+        tags: tags of the step and of the following ones.
+        wait: function called before a step is planned, with a tag: it must wait until all trainers have taken this step.
 
     Returns:
-        For each table the reads of each step.
+        For each table, the reads of each of the steps.
     """
     found: list[list[StepReads]] = []
     middle = min(plan.middle for plan in plans)
     for tag in tags:
         if not plans[0].num_known or (max(plan.make_room() for plan in plans) > middle and found):
             break
-        wait(max(plan.landed for plan in plans))  # wait before slots of rows in use are reassigned
+        wait(max(plan.landed for plan in plans))  # wait before slots are reassigned whose rows may still be in use
         found.append([plan.next(tag) for plan in plans])
     return [list(reads) for reads in zip(*found, strict=True)]
 
 
 def in_order(reads: Sequence[StepReads]) -> tuple[Array, Array]:
-    """Return the rows (M,) of steps that are read together, ascending, and their slots (M,)."""
+    """Merge the reads of several steps: return their rows (M,), ascending, and the rows' slots (M,)."""
     rows, slots = (np.concatenate(parts) for parts in ([own.rows for own in reads], [own.slots for own in reads]))
     order = np.argsort(rows, kind="stable")
     return rows[order], slots[order]

@@ -1,18 +1,18 @@
-"""``SharedRows``: the host feature cache in shared memory. One process of a machine fills it, workers read it, trainers report their progress.
+"""``SharedRows``, the host feature cache in shared memory. One process per machine (the filler) fills it, workers read it, and trainers report progress.
 
-It is anonymous memory, which processes of this user map through /proc of the process that made it. It is freed with its last mapping. It needs no lock,
-since every number has one writer:
+The memory is anonymous: processes of the same user map it through /proc of the process that created it, and it is freed with its last mapping. No lock is
+needed, since every number has a single writer:
 
-* ``ready``, by the filler: the last step whose rows are all cached, in all tables.
-* ``taken`` and ``until``, by each rank's trainer: the last step whose batch it has, and the last one that it will ask for. A slot is overwritten only after
-  every rank has taken the last step that may use its old row (``RowPlan.make_room``). So the rows of a batch stay until its trainer has it, even if a
-  worker dies. The filler reads nothing for steps after ``until``.
-* ``slot_of``, ``row_of`` and the rows, by the filler: the planned slot of a row, the row itself, then the row number of the slot, and ``ready`` at last. A
-  row moves to another slot only when no step in flight uses it.
+* ``ready``, written by the filler: the last step whose rows are cached in all tables.
+* ``taken`` and ``until``, written by each rank's trainer: the last step whose batch it has received, and the last one that it will request. A slot is
+  overwritten only after every rank has taken the last step that may use its old row (``RowPlan.make_room``). So the rows of a batch stay in the cache until
+  its trainer has it, even if a worker dies. The filler reads nothing for steps after ``until``.
+* ``slot_of``, ``row_of`` and the rows, written by the filler in this order: the planned slot of a row, the row itself, the row number of the slot, and
+  finally ``ready``. A row moves to another slot only when no step in flight uses it.
 
-A step is identified by its tag: the number of the run (one for each iteration of the loader, the same on all ranks) above 32 bits, and the step plus one.
-Tags increase, so a wait also ends if its run is left early. The filler waits for trainers to take earlier steps, and readers wait for the filler, so
-there is no deadlock.
+A step is identified by its tag. The lower 32 bits are the step plus one, the bits above the number of the run (one iteration over the loader, the same on
+all ranks). Tags increase, so a wait also ends if its run is left early. The filler waits for trainers to take earlier steps, and readers wait for the
+filler, so there is no deadlock.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 from hoptrain.kernels.cpu.storage import reads as kernels
 
 _LOOK_S = 0.0005
-_LINE = 8  # numbers per cache line, so that no two trainers write to the same line
+_LINE = 8  # numbers per CPU cache line; each trainer writes to its own line
 _RUN_BITS = 32
 PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 4
-"""Bytes that a ``RowPlan`` needs for each row of the table, and for each slot in addition to its row number."""
+"""Bytes that a ``RowPlan`` needs per row of the table, and per slot (without the slot's row number)."""
 FORESEEN_SHARE = 12
-"""Fraction (1/N) of the memory for the planned accesses of future steps."""
+"""One in this many bytes of the memory is for planned accesses of future steps."""
 
 
 def tag_of(run: int, step: int) -> int:
@@ -50,7 +50,7 @@ def tag_of(run: int, step: int) -> int:
 
 
 class CachedTable(NamedTuple):
-    """The sizes of one table's share of the cache.
+    """The sizes of a table and of its part of the cache.
 
     Attributes:
         num_rows: number of rows of the table, V.
@@ -66,12 +66,12 @@ class CachedTable(NamedTuple):
 
 
 class LocalFeatures(NamedTuple):
-    """Rows of a table that need no slots, since this machine maps them from its own partition.
+    """Rows of a table that need no slots in the cache, since this machine maps them from its own partition.
 
     Attributes:
-        rows: (n, ...) the rows.
-        place: (V,) the position of each row of the table in the order of partitions.
-        first: position of the first one of ``rows``, which are consecutive.
+        rows: (n, ...) the rows, at consecutive positions.
+        place: (V,) position of each row of the table in the order of partitions.
+        first: position of the first of ``rows``.
         end: position after the last one.
     """
 
@@ -82,16 +82,16 @@ class LocalFeatures(NamedTuple):
 
 
 class SharedRows:
-    """The cached rows of one or more tables in shared memory; pickling transfers the path alone.
+    """A cache in shared memory for rows of one or more tables. Pickling transfers only the path and the layout.
 
     Attributes:
         path: path of the memory, for processes of this user on this machine.
         tables: sizes of each table; methods identify a table by its index here.
-        num_ranks: number of trainers.
+        num_ranks: number of ranks (trainers) on this machine.
     """
 
     def __init__(self, path: str, tables: Sequence[Sequence[int]], num_ranks: int) -> None:
-        """Store the layout; nothing is mapped yet."""
+        """Store path and layout; the memory is mapped at first use."""
         self.path: str = path
         self.num_ranks: int = num_ranks
         self.tables: list[CachedTable] = [CachedTable(*table) for table in tables]
@@ -101,10 +101,10 @@ class SharedRows:
 
     @classmethod
     def make(cls, tables: Sequence[CachedTable], num_ranks: int) -> SharedRows:
-        """Return a cache in new memory, which exists as long as this object or a mapping of it.
+        """Create a cache in new shared memory, which exists as long as this object or a mapping of the memory.
 
         Raises:
-            InputError: there is too little memory.
+            InputError: the machine has too little memory.
         """
         made = cls("", tables, num_ranks)
         size, fd = total_bytes(made._layout()), anonymous_file("hoptrain-rows")
@@ -175,15 +175,15 @@ class SharedRows:
         return step - 1 if its_run == run else -1
 
     def wait_until_taken(self, tag: int) -> None:
-        """Wait without a limit until all trainers have taken a step; called by the filler, which ends with its trainer."""
+        """Wait until all trainers have taken a step. There is no deadline, since only the filler calls this, which ends with its trainer."""
         while self.arrays["taken"][:, 0].min() < tag:
             time.sleep(_LOOK_S)
 
     def wait_until_ready(self, rank: int, run: int, step: int, patience_s: float) -> None:
-        """Wait until the rows of a step are cached; called by readers.
+        """Wait until the rows of a step are cached; called by workers.
 
         Raises:
-            WorkerError: its trainer has begun another run, or the rows have not come for ``patience_s`` seconds.
+            WorkerError: the trainer has begun another run, or the rows were not cached within ``patience_s`` seconds.
         """
         tag, patience = tag_of(run, step), Deadline(patience_s)
         while self.ready < tag:
@@ -200,10 +200,10 @@ class SharedRows:
             time.sleep(_LOOK_S)
 
     def find(self, table: int, ids: Array, out: Array, own: LocalFeatures | None = None) -> None:
-        """Look up the slots (S,) int32 of rows ``ids`` (S,) of a step that is ready; row i of ``own``, which has no slot, gives -1 - i.
+        """Look up the slots (S,) int32 of rows ``ids`` (S,) of a step that is ready; row i of ``own``, which has no slot, becomes -1 - i.
 
         Raises:
-            InputError: a row has no slot, since the batch differs from the one that was planned for.
+            InputError: a row has no slot, since the batch differs from the batch that was planned.
         """
         slots = self.slot_of(table), self.arrays[f"row_of.{table}"], out
         missing = (
@@ -217,7 +217,7 @@ class SharedRows:
 
 
 def map_shared(path: str) -> Array:
-    """Map shared memory by its path, (bytes,) uint8."""
+    """Map the shared memory at a path as an array of bytes, uint8."""
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return np.frombuffer(mmap.mmap(file, 0), np.uint8)
@@ -231,9 +231,9 @@ def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping
     If there is too little memory, tables have no slots; ``hoptrain.engine.storage.budget`` reports that.
 
     Args:
-        memory: bytes, including lookup tables and plans.
-        tables: number of rows V and bytes of a row, by the name of the table.
-        most: most slots that a table needs, by name; by default V.
+        memory: bytes, including those for lookup tables and plans.
+        tables: number of rows V and bytes of a row, by table name.
+        most: maximum number of slots that a table can use, by name; by default V.
     """
     found, left = {}, memory
     most = {name: num_rows for name, (num_rows, _) in tables.items()} | dict(most or {})

@@ -68,9 +68,7 @@ class RankAgent:
         with theirs:
             self._process = _start(rank, world_size, host, theirs.fileno(), read_end)
         os.close(read_end)
-        self._reports_crashes = (
-            _reports_on_stderr or not faulthandler.is_enabled()
-        )  # otherwise the user has enabled faulthandler for another file
+        self._reports_crashes = _reports_on_stderr or not faulthandler.is_enabled()  # otherwise the user's own faulthandler stays
         if self._reports_crashes:
             faulthandler.enable(self._crash, all_threads=False)  # reports the line of a segmentation fault
         self._channel = Channel(ours)

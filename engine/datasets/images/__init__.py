@@ -1,1 +1,1 @@
-"""Labelled images: CIFAR-10, scikit-learn's digits, NAME.npz files."""
+"""Data sets of labelled images: CIFAR-10, scikit-learn's digits, and NAME.npz files."""

@@ -1,6 +1,6 @@
-"""Reading of the published CIFAR-10 archive (Krizhevsky 2009): the python or the binary version, unpacked or as ``.tar.gz``.
+"""Reader of the published CIFAR-10 archive (Krizhevsky 2009): the python or the binary version, unpacked or as ``.tar.gz``.
 
-The python version consists of pickles. They are read without executing code (``hoptrain.engine.datasets.ogb.pickled``).
+The python version consists of pickle files, which are read without executing code (``hoptrain.engine.datasets.ogb.pickled``).
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
         return
     folder = _ARCHIVES[files[0].name]
     try:
-        with open_regular(files[0]) as stream, tarfile.open(fileobj=stream) as archive:  # members are read in memory, never extracted
+        # Members are read into memory and never extracted to disk.
+        with open_regular(files[0]) as stream, tarfile.open(fileobj=stream) as archive:
             for name in _NAMES[folder]:
                 member = archive.extractfile(f"{folder}/{name}")
                 if member is None:

@@ -1,4 +1,4 @@
-"""``load_images``: labelled images by name, converted at the first call, memory-mapped."""
+"""``load_images``, which opens labelled images by name, memory-mapped. The first call converts them into the cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 KIND = "images"
 _VERSION = 1
 _VAL_SHARE = 10
-"""If a source has no validation split, every N-th of its training images goes into one, with this N."""
+"""If a source has no validation split, one of this many of its training images is used for validation."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -32,12 +32,12 @@ class ImageSet:
 
     Attributes:
         name: name of the data set in messages.
-        x: (N, H, W, C) uint8, 0 to ``white``.
+        x: (N, H, W, C) uint8 pixel values from 0 to ``white``.
         y: (N,) int64 classes in [0, num_classes).
         splits: image numbers, (M,) int64: ``train``, ``val``, ``test``.
         num_classes: number of classes.
         white: largest possible pixel value.
-        meta: source, licence and origin of the split.
+        meta: source and licence of the data set, and origin of the splits.
     """
 
     name: str

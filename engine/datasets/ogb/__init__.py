@@ -1,1 +1,1 @@
-"""Open Graph Benchmark (OGB): its data sets, their download, and its file formats."""
+"""Data sets of the Open Graph Benchmark (OGB): download, licences and file formats."""

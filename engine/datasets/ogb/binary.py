@@ -1,4 +1,4 @@
-"""OGB's binary format (papers100M): arrays larger than most memories, converted from ``raw/data.npz`` on disk without loading them."""
+"""Reader of OGB's binary format (papers100M). It converts arrays in ``raw/data.npz`` on disk, since most machines cannot load them into memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str
         with zipfile.ZipFile(raw / "data.npz") as archive, tempfile.TemporaryDirectory(dir=writer.folder.parent) as scratch:
             check_room(writer.folder, sum(member.file_size for member in archive.infolist()) * 5 // 4)
             graph = _write_graph(writer, archive, Path(scratch))
-            # a member of an .npz is a .npy file, the format of the folder's arrays: extract it directly
+            # a member of an .npz is a .npy file, which is also the format of the folder's arrays, so it is extracted directly
             x = _unpack(archive, "node_feat", writer.folder / "x.npy")
         y = np.nan_to_num(read_npz(raw / "node-label.npz")["node_label"].reshape(-1), nan=-1).astype(np.int64)
     except InputError:
@@ -72,7 +72,7 @@ def _write_graph(writer: FolderWriter, archive: zipfile.ZipFile, scratch: Path) 
 
 
 def _unpack(archive: zipfile.ZipFile, member: str, path: Path) -> Array:
-    """Extract a member of an .npz to a file and map it."""
+    """Extract a member of an .npz file and return it memory-mapped."""
     with archive.open(f"{member}.npy") as source, path.open("wb") as target:
         shutil.copyfileobj(source, target, 1 << 24)
     return map_npy(path)

@@ -1,4 +1,4 @@
-"""Download of an Open Graph Benchmark archive, after the user has accepted its licence."""
+"""Download of archives of the Open Graph Benchmark, after the user has accepted their licences."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def download(release: Release, folder: Path) -> None:
     """Download and extract an archive as ``folder``, completely or not at all.
 
     Raises:
-        InputError: the licence was not accepted, the network or disk space is missing, or the archive is damaged.
+        InputError: the licence was not accepted, the network or the disk space does not suffice, or the archive is damaged.
     """
     accept_licence(release)
-    from ogb.utils.url import download_url, extract_zip  # importing ogb checks for a newer release over the network
+    from ogb.utils.url import download_url, extract_zip  # imported here, since importing ogb checks for a newer release over the network
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def download(release: Release, folder: Path) -> None:
         extract_zip(download_url(release.url, str(scratch)), str(scratch))
         (scratch / release.archive).rename(folder)
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:
-        if not (folder / "raw").is_dir():  # otherwise another process was faster
+        if not (folder / "raw").is_dir():  # otherwise another process has finished the download first
             raise InputError(
                 f"{release.name} is not at {folder} and its download from {release.url} failed ({one_line(error)}): "
                 f"try again with a network, or unpack the archive there as {folder.name}"
@@ -66,7 +66,7 @@ def download(release: Release, folder: Path) -> None:
 
 
 def accept_licence(release: Release) -> None:
-    """Print licence and size, and require acceptance: by the environment variable, or by a question if there is a terminal."""
+    """Print licence and size, and require acceptance: in the environment variable, or by asking the user if there is a terminal."""
     size = "" if release.gigabytes is None else f"{release.gigabytes} GB "
     print(f"{release.name}: {size}from {release.url}, licence {release.licence}", file=sys.stderr)
     if os.environ.get(ACCEPT) == "1":

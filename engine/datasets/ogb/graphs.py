@@ -1,6 +1,6 @@
-"""OGB's molecules (Hu et al. 2020), data sets of many small graphs, read from OGB's own files.
+"""Reader of OGB's molecules (Hu et al. 2020), data sets of many small graphs, from OGB's own files.
 
-The files have each edge once. It is read in both directions with the same features, as by OGB's loader.
+The files contain each edge once. As in OGB's loader, it is read in both directions with the same features.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MOLECULES: Mapping[str, Release] = {
     )
     for name in _NAMES
 }
-"""Releases by data set name. All have 9 categorical features of an atom, 3 of a bond, and the scaffold split."""
+"""Releases by data set name. All have 9 categorical features per atom, 3 per bond, and the scaffold split."""
 
 
 def load_molecules(name: str, root: Path | None) -> SmallGraphs:
-    """Open a data set of molecules, downloaded to ``root`` (or the cache) and converted at the first call.
+    """Open a data set of molecules. The first call downloads it to ``root`` (or the cache) and converts it.
 
     Raises:
         InputError: the licence was not accepted, the download failed, or the files are of another release or damaged.
@@ -53,7 +53,7 @@ def read_molecules(name: str, folder: Path) -> SmallGraphs:
     """Read and validate the graphs of a folder in OGB's format, in memory.
 
     Raises:
-        InputError: a file is missing, damaged, or does not fit the others.
+        InputError: a file is missing or damaged, or contradicts other files.
     """
     raw, release = folder / "raw", MOLECULES[name]
     sizes, num_edges = (read_csv(raw / f"num-{what}-list", np.int64)[:, 0] for what in ("node", "edge"))

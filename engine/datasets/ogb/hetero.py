@@ -1,4 +1,4 @@
-"""OGB's heterogeneous graphs, read from its csv format: ``raw/relations/A___name___B/edge.csv.gz``, ``raw/num-node-dict.csv.gz`` and so on."""
+"""Reader of OGB's heterogeneous graphs in csv format: ``raw/relations/A___name___B/edge.csv.gz``, ``raw/num-node-dict.csv.gz`` and so on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEY = "ogbn-mag-typed"
 
 
 def load_typed(name: str, root: Path | None, scale: float) -> HeteroDataset:
-    """Open a heterogeneous data set of OGB, downloaded to ``root`` (or the cache) and converted at the first call.
+    """Open a heterogeneous data set of OGB. The first call downloads it to ``root`` (or the cache) and converts it.
 
     Raises:
         InputError: the licence was not accepted, the download failed, or the files are of another release or damaged.
@@ -29,7 +29,7 @@ def load_typed(name: str, root: Path | None, scale: float) -> HeteroDataset:
 
 
 def _read(folder: Path) -> HeteroDataset:
-    """Read all nodes and edges, and the features, labels and splits that exist. Relations are in OGB's order, which is alphabetical."""
+    """Read all nodes and edges, and features, labels and splits where they exist. Relations are in OGB's order, which is alphabetical."""
     raw, split = folder / "raw", folder / "split" / "time"
     num_nodes = {kind: int(number) for kind, number in zip(*read_csv(raw / "num-node-dict", np.str_), strict=True)}
     relations: list[Relation] = sorted((str(a), str(name), str(b)) for a, name, b in read_csv(raw / "triplet-type-list", np.str_))
@@ -62,10 +62,10 @@ def _features(raw: Path, kind: str) -> Path:
 
 
 def _one_of(stem: Path) -> str:
-    """Return the only type that a table of (type, flag) marks.
+    """Return the only type whose flag is set in a table of (type, flag).
 
     Raises:
-        InputError: no type is marked, or several are.
+        InputError: no flag is set, or several are.
     """
     named = [str(kind) for kind, has in zip(*read_csv(stem, np.str_), strict=True) if has == "True"]
     if len(named) != 1:

@@ -1,6 +1,6 @@
-"""Splits of OGB's link data sets: ``train.pt``, ``valid.pt`` and ``test.pt``, dictionaries of arrays written by torch.
+"""Reader of the splits of OGB's link data sets: ``train.pt``, ``valid.pt`` and ``test.pt``, dictionaries of arrays written by torch.
 
-The files are pickles. They are read without executing code (``hoptrain.engine.datasets.ogb.pickled``).
+The files are pickles, which are read without executing code (``hoptrain.engine.datasets.ogb.pickled``).
 """
 
 from __future__ import annotations

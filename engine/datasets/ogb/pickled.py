@@ -1,7 +1,7 @@
-"""Reading of NumPy's and torch's pickled arrays without executing any code from the file, nor NumPy's or torch's own unpickling functions.
+"""Reader of pickled arrays of NumPy and torch that executes no code of the file, and no unpickling functions of NumPy or torch.
 
-The few global names that such files need give inert records of their arguments, from which arrays are built here. All other names are refused. torch
-itself can read pickles of protocol 4, such as OGB's, only by executing them.
+For the few global names that such files contain, the unpickler creates inert records of the arguments, from which this module builds arrays. It rejects
+all other names. torch's own safe loader does not support pickles of protocol 4, such as OGB's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CODES = {*_STORAGES.values(), "u2", "u4", "u8"}
 
 
 class Record:
-    """An inert record of a call in a pickle: a name's arguments, and the state that follows."""
+    """An inert record of a call in a pickle: the name that is called, its arguments, and the state that is set afterwards."""
 
     def __init__(self, kind: str, *arguments: Any) -> None:
         """Store the arguments without interpreting them."""
@@ -49,7 +49,7 @@ class Record:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Replace ``_codecs.encode``, by which protocol 2 stores bytes as text."""
+    """Encode a text; it replaces ``_codecs.encode``, with which protocol 2 stores bytes as text."""
     if encoding not in ("latin1", b"latin1"):
         raise pickle.UnpicklingError(f"its bytes are in {encoding!r}")
     return text.encode("latin1")
@@ -68,7 +68,7 @@ _KNOWN: dict[tuple[str, str], Any] = {
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """An unpickler that returns records for the names of arrays and tensors, and refuses all other names."""
+    """An unpickler that creates records for calls that build arrays and tensors, and rejects all other names."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the replacement for a name. Raise UnpicklingError for unknown names."""
@@ -77,7 +77,7 @@ class ArrayUnpickler(pickle.Unpickler):
         return _KNOWN[module, name]
 
     def persistent_load(self, pid: Any) -> Record:
-        """Return a record of a tensor's storage, whose numbers are stored outside the pickle."""
+        """Return a record of a tensor's storage; the numbers themselves are stored outside the pickle."""
         _, code, key, *_ = pid
         return Record("storage", code, key)
 
@@ -86,7 +86,7 @@ def read_torch_file(path: Path) -> Any:
     """Read a file of ``torch.save``, in either format and any protocol, with little-endian numbers. Tensors are returned as arrays.
 
     Raises:
-        Exception: the file is damaged (any class), or names more than arrays (``pickle.UnpicklingError``).
+        Exception: the file is damaged (an exception of any class), or contains objects other than arrays (``pickle.UnpicklingError``).
     """
     with open_regular(path) as stream:
         if zipfile.is_zipfile(stream):
@@ -144,10 +144,10 @@ def _storages(value: Any) -> list[Record]:
 
 
 def _old_storage(stream: BinaryIO, itemsize: int) -> bytes:
-    """Read the next storage of torch's old format: a count, then that many numbers."""
+    """Read the next storage in torch's old format: a count, followed by that many numbers."""
     return stream.read(struct.unpack("<q", stream.read(8))[0] * itemsize)
 
 
 def _text(value: Any) -> str:
-    """Return a text that Python 2 may have pickled as bytes."""
+    """Return ``value`` as a string; Python 2 may have pickled it as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,7 +1,7 @@
 """OGB's node and link data sets, read from OGB's own files.
 
-The folder layout is that of the ``ogb`` package (``ROOT/ogbn_arxiv/raw/...``), so its downloads are used as they are, and it does the download here, too.
-Its loader is not used, because it asks questions on the terminal and unpickles its cache.
+The folder layout is that of the ``ogb`` package (``ROOT/ogbn_arxiv/raw/...``), so existing downloads are used, and ``ogb`` downloads missing files. Its
+loaders are not used, because they ask questions on the terminal and unpickle their cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Layout:
         release: archive to download.
         split: name of the split's folder.
         write: function (writer, folder, layout) that converts the raw files.
-        note: how the graph was changed, for ``meta``.
+        note: description, for ``meta``, of changes to OGB's graph.
     """
 
     release: Release
@@ -45,7 +45,7 @@ class Layout:
 
 
 def load_ogb(name: str, root: Path | None, scale: float) -> Dataset:
-    """Open a data set of OGB, downloaded to ``root`` (or the cache) and converted at the first call.
+    """Open a data set of OGB. The first call downloads it to ``root`` (or the cache) and converts it.
 
     Raises:
         InputError: the licence was not accepted, the download failed, or the files are of another release or damaged.
@@ -73,7 +73,7 @@ def fetched(release: Release, root: Path | None) -> Path:
 
 
 def ready_key(name: str, release: Release, root: Path | None) -> str:
-    """Return the cache key. A user's ``root`` is downloaded first, and the key depends on its files, which may change. The cache's own files do not."""
+    """Return the cache key. With ``root``, first download the files there, since the key depends on them: a user may change them, unlike files in the cache."""
     if root is None:
         return f"{name}-ogb{_VERSION}"
     folder = fetched(release, root)
@@ -95,7 +95,7 @@ def write_csv(writer: FolderWriter, folder: Path, layout: Layout) -> None:
 
 
 def write_papers_of_mag(writer: FolderWriter, folder: Path, layout: Layout) -> None:
-    """Convert the relation paper-cites-paper of ogbn-mag, with the papers' features, labels and splits."""
+    """Convert the papers of ogbn-mag: their citations, features, labels and splits."""
     raw = folder / "raw"
     edges = read_csv(raw / "relations" / "paper___cites___paper" / "edge", np.int64)
     x = read_csv(raw / "node-feat" / "paper" / "node-feat", np.float32)
@@ -104,13 +104,13 @@ def write_papers_of_mag(writer: FolderWriter, folder: Path, layout: Layout) -> N
 
 
 def write_papers100m(writer: FolderWriter, folder: Path, layout: Layout) -> None:
-    """Convert OGB's binary format (papers100M) on disk, because its arrays are larger than most memories."""
+    """Convert OGB's binary format (papers100M) on disk, since most machines cannot load its arrays into memory."""
     splits = read_splits(folder / "split" / layout.split)
     write_binary(writer, folder / "raw", layout.release.name, splits, _meta(layout))
 
 
 def write_links(writer: FolderWriter, folder: Path, layout: Layout) -> None:
-    """Convert a link data set: training links in both directions, the others once, with OGB's negatives."""
+    """Convert a link data set with OGB's negatives. Training links are stored in both directions, other links once."""
     num_nodes = int(read_csv(folder / "raw" / "num-node-list", np.int64)[0, 0])
     features = folder / "raw" / "node-feat"
     links = read_links(folder / "split" / layout.split)
@@ -143,13 +143,13 @@ def _meta(layout: Layout) -> dict[str, str]:
 
 
 def read_splits(folder: Path) -> dict[str, Array]:
-    """Read the splits of a folder, by hoptrain's names."""
+    """Read the splits of a folder, with hoptrain's names of splits as keys."""
     files = {"train": "train", "val": "valid", "test": "test"}
     return {split: np.sort(read_csv(folder / file, np.int64)[:, 0]) for split, file in files.items()}
 
 
 def read_csv(stem: Path, dtype: type[np.generic]) -> Array:
-    """Read a compressed table (N, columns) without a header."""
+    """Read a compressed csv table (N, columns) without a header."""
     import pandas  # type: ignore[import-untyped]
 
     path = stem.with_name(f"{stem.name}.csv.gz")
@@ -170,7 +170,7 @@ MAG = Release("ogbn-mag", 2, "mag", 0.4, _ODC_BY)
 _REVERSED = "made undirected as in OGB's examples: reverse edges added, each edge once"
 
 LINK_SCORES = {"ogbl-citation2": "mrr", "ogbl-collab": "hits@50", "ogbl-ddi": "hits@20", "ogbl-ppa": "hits@100"}
-"""Official metric of each data set."""
+"""Official metric of each link data set."""
 
 
 def _of_links(name: str, archive: str, split: str) -> Layout:

@@ -1,1 +1,1 @@
-"""Data sets from CSV or Parquet tables of nodes and edges."""
+"""Data sets from CSV or Parquet tables of nodes and edges, or from pandas data frames."""

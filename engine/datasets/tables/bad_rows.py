@@ -1,4 +1,4 @@
-"""Handling of table rows that cannot be read: one line for each column and rule, then an error, or rows that are left out up to a share."""
+"""Handling of table rows that cannot be read: report a line for each column and rule, then raise an error, or skip up to a fraction of the rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 
 SHOWN = 50
-"""Number of wrong columns of a file that are reported."""
+"""Maximum number of columns of a file whose bad rows are reported."""
 
 
 @dataclass
 class _Group:
-    """Bad rows of one file with one wrong column and one broken rule: their number, and the first of them."""
+    """The bad rows of a file that break one rule in one column: their number, and the first of them."""
 
     place: int
     value: str
@@ -29,12 +29,12 @@ class BadRows:
     """A collector of table rows that cannot be read.
 
     Args:
-        tell: function that receives a line of text for each wrong column of a file and the rule that it breaks; None to raise the first one.
-        skip: largest share of a file's rows that may be left out; None to leave no row out.
+        tell: function that receives a line of text for each column and broken rule of a file; None to raise an error for the first bad row.
+        skip: largest fraction of a file's rows that may be skipped; None to skip no rows.
     """
 
     def __init__(self, tell: Callable[[str], None] | None = None, *, skip: float | None = None) -> None:
-        """Start without bad rows."""
+        """Create a collector without bad rows."""
         self.tell, self.skip = tell, skip
         self._groups: dict[tuple[Path, str, str], _Group] = {}
         self._places: dict[Path, list[Array]] = {}
@@ -44,11 +44,11 @@ class BadRows:
         """Record bad rows.
 
         Args:
-            path: their file.
-            places: their line or row numbers (N,).
-            what: what is wrong, such as ``weight is``.
+            path: file of the rows.
+            places: line or row numbers (N,).
+            what: beginning of the message, such as ``weight is``, which the value follows.
             values: the wrong values (N,).
-            rule: the rule that they break, and the remedy.
+            rule: the rule that the values break, and the remedy.
         """
         if len(places):
             group = self._groups.setdefault((path, what, rule), _Group(int(places[0]), str(values[0])[:60]))
@@ -64,7 +64,7 @@ class BadRows:
             number: number of the file's rows, good and bad.
 
         Raises:
-            InputError: there are bad rows, which are neither reported nor left out.
+            InputError: there are bad rows, and they are neither to be reported nor to be skipped.
         """
         self._rows[path] = number
         ended = {key: self._groups.pop(key) for key in list(self._groups) if key[0] == path}
@@ -80,15 +80,15 @@ class BadRows:
 
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Number of bad rows, and of all rows, of each file with bad rows."""
+        """Number of bad rows and number of all rows, for each file with bad rows."""
         found = {path: len(np.unique(np.concatenate(places))) for path, places in self._places.items()}
         return {path.name: (count, self._rows[path]) for path, count in found.items()}
 
     def finish(self) -> None:
-        """Check that all bad rows may be left out.
+        """Check that all bad rows may be skipped.
 
         Raises:
-            InputError: rows are bad and none may be left out, or a file has a larger share of bad rows than ``skip``.
+            InputError: there are bad rows and none may be skipped, or the fraction of bad rows in a file is larger than ``skip``.
         """
         told = ", ".join(f"{count:,} of {number:,} rows of {name}" for name, (count, number) in self.counts.items())
         if told and self.skip is None:

@@ -1,4 +1,4 @@
-"""Rules for table cells by kind of column, checked for whole columns, and cell by cell if a column has a wrong cell."""
+"""Rules for table cells by kind of column. They are checked for whole columns, and if a column has a wrong cell, cell by cell."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 
 Kind: TypeAlias = Literal["id", "key", "text", "time", "cell"]
-"""Kind of a column: ``id``, integer node ids; ``key``, names of nodes; ``text``, any text; ``time``, integer times of edges; ``cell``, numbers, or texts if
-a piece of the column has other cells (see ``encodings.py``)."""
+"""Kind of a column: ``id``, integer node ids; ``key``, names of nodes; ``text``, any text; ``time``, integer times of edges; ``cell``, numbers, or texts if a
+part of the column has cells that are no numbers (see ``encodings.py``)."""
 
 DTYPES: dict[Kind, Any] = {"id": np.int64, "key": str, "text": str, "time": np.int64, "cell": None}
-"""The dtype with which pandas reads a column of each kind; None to take what the cells are."""
+"""The dtype with which pandas reads a column of each kind; None lets pandas infer it."""
 RULES: dict[Kind, str] = {
     "id": "the first ids are whole numbers, so all must be; give one, or import ids as names with --ids text",
     "key": "each node must have an id; add one or drop the row",
     "time": "times must be whole numbers or dates such as 2021-03-04; use a smaller unit, or write dates so",
 }
 EXACT = 1 << 53
-"""Smallest integer from which on float64 is not exact."""
+"""Largest integer up to which float64 represents all integers exactly."""
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
-"""An integer in its usual notation: 7, not 007 or 7.0."""
+"""Pattern of an integer in its usual notation: 7, not 007 or 7.0."""
 
 
 def is_good(kind: Kind, values: Array) -> Array:
-    """Return which values (N,) of a column of a text file, of its kind's dtype, are valid, (N,) bool."""
+    """Return which values (N,) of a text file's column are valid, (N,) bool. The values have the dtype of the column's kind."""
     if kind == "key":
         return np.array(values != "", bool)
     if kind == "cell" and values.dtype.kind == "f":
@@ -50,7 +50,7 @@ def parsed(kind: Kind, cell: str) -> Any:
 
 
 def as_number(cell: str) -> float:
-    """Return the number in a cell, such as 7, -0.5, 1e-3 or 1,457.01; NaN if it has none."""
+    """Return the number in a cell, such as 7, -0.5, 1e-3 or 1,457.01; NaN if the cell is not a number."""
     text = cell.replace(",", "") if _THOUSANDS.fullmatch(cell) else cell
     try:
         return float(text) if "_" not in text else math.nan

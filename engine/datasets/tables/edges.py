@@ -1,4 +1,4 @@
-"""Reading of an edge table in pieces: source and destination numbers, weights, times and features."""
+"""Reader of edge tables, piece by piece: source and destination numbers, weights, times and features."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def features_of(table: Table) -> list[str]:
 
 
 class EdgeColumns(NamedTuple):
-    """How the columns of an edge table other than ``src`` and ``dst`` become numbers.
+    """The encodings that convert the columns of an edge table, other than ``src`` and ``dst``, to numbers.
 
     Attributes:
-        features: encodings of the features by column, in their order.
-        known: encodings of ``weight`` and, if it has dates, of ``time``.
+        features: encodings of the feature columns by name, in their order.
+        known: encoding of ``weight``, and of ``time`` if it contains dates.
     """
 
     features: Mapping[str, Encoding]
@@ -37,7 +37,7 @@ class EdgeColumns(NamedTuple):
 
     @classmethod
     def of(cls, table: Table, features: Iterable[str] = (), reading: Reading = AS_THEY_ARE) -> EdgeColumns:
-        """Read the columns of a table once, and decide how they become numbers."""
+        """Read the columns of a table once, and choose their encodings."""
         known = scan(table, [name for name in KNOWN if name in table.names], Reading(reading.missing), "known")
         if "time" in known and known["time"].kind != "date":
             del known["time"]
@@ -56,10 +56,10 @@ def edge_pieces(
     columns: EdgeColumns,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Array]]:
-    """Yield the rows of a table with columns ``src`` and ``dst``, some at a time.
+    """Yield the rows of a table with columns ``src`` and ``dst`` in pieces of some rows.
 
-    Each piece has ``src`` and ``dst`` (N,) int64, numbered by ``Vertices.codes``, and if present ``weights`` (N,) float32, ``times`` (N,) int64, dates
-    as seconds since 1970, and ``features`` (N, D) float32.
+    Each piece has ``src`` and ``dst`` (N,) int64, numbered by ``Vertices.codes``, and if present ``weights`` (N,) float32, ``times`` (N,) int64 (dates
+    become seconds since 1970) and ``features`` (N, D) float32.
 
     Raises:
         InputError: a column is missing, or ``bad`` raises for a row.

@@ -1,8 +1,8 @@
-"""How columns of numbers, dates and categories become features: what a first pass finds in each column, and the conversion of its cells.
+"""Conversion of table columns to features. A first pass over a column chooses its encoding, a second pass converts the cells.
 
-A column of numbers may have thousands separators (``1,457.01``). Dates in ISO 8601 (``2021-03-04``, ``2021-03-04T12:30Z``) become days since 1970-01-01 in
-UTC, times of edges seconds. A column of texts is a category; its texts become numbers from 0, in alphabetical order. A cell is missing if it is empty, ``?``
-or a spelling of NA, NaN or null.
+Numbers may have thousands separators (``1,457.01``). Dates in ISO 8601 (``2021-03-04``, ``2021-03-04T12:30Z``) become days since 1970-01-01 in UTC, or
+seconds if they are times of edges. A column of texts is a category: its texts become numbers from 0, in alphabetical order. A cell is missing if it is
+empty, ``?`` or a spelling of NA, NaN or null.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hoptrain.engine.datasets.tables.rows import Table
 from hoptrain.engine.errors import InputError, check_choice, join_limited
 
 Missing: TypeAlias = Literal["error", "mean", "zero"]
-"""Treatment of missing cells: report them as errors, or fill in the mean of the column or 0. In categories they become a category of their own."""
+"""Treatment of missing cells: report them as errors, or fill in the mean of the column or 0. Missing cells of a category column form their own category."""
 MOST_CATEGORIES = 1000
-"""A column with more different texts is a category only if it is named as one."""
+"""Maximum number of different texts in a category, except for columns that the user names as categories."""
 _FEW_ROWS = 20
-"""Texts of which most differ are names; a table with fewer rows is too small to tell."""
+"""Minimum number of rows for the rule that a column is no category if most of its texts differ, since they are probably names."""
 _MISSING = {"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "nat"}
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 _OTHER_DATE = re.compile(r"\d{1,4}[/.]\d{1,2}[/.]\d{1,4}\b.*")
@@ -34,7 +34,7 @@ SECONDS_A_DAY = 86400
 
 
 class Rules(NamedTuple):
-    """Rules that a column's cells may break, and the remedies."""
+    """Texts of the rules that cells may break, with remedies, for error messages."""
 
     number: str = (
         "other cells are numbers, so all must be finite numbers; fix it, leave the column out (--drop), or name it in --categories"
@@ -52,13 +52,13 @@ RULES = Rules()
 
 @dataclass(frozen=True)
 class Encoding:
-    """The conversion of a column's cells to numbers.
+    """The encoding of a column, which converts its cells to numbers.
 
     Attributes:
-        kind: what the cells are; ``none`` if they cannot become numbers.
-        categories: texts of a category in the order of their numbers. A last one "" stands for missing cells.
-        fill: number for missing cells; None if there must be none.
-        rule: the rule that other cells break, for messages.
+        kind: kind of the cells; ``none`` if they cannot be converted to numbers.
+        categories: texts of a category column in the order of their numbers. If the last one is "", it stands for missing cells.
+        fill: number for missing cells; None if missing cells are errors.
+        rule: the rule that cells of other kinds break, for messages.
         width: number of features; more than 1 for lists in Parquet files.
         missing: number of missing cells.
     """
@@ -72,11 +72,11 @@ class Encoding:
 
     @property
     def cells(self) -> Kind:
-        """Kind with which the column is read."""
+        """Kind (of ``cells.py``) with which the column is read."""
         return "text" if self.kind == "category" else "cell"
 
     def numbers(self, values: Array) -> tuple[Array, Array]:
-        """Convert cells (N,) or (N, D): numbers, or texts. Return float64 numbers, NaN for wrong cells, and which cells (N,) are missing."""
+        """Convert cells (N,) or (N, D), numbers or texts, to float64 numbers (NaN for wrong cells). Return these, and which cells (N,) are missing."""
         if values.dtype.kind in "iuf" and self.kind == "number":
             numbers = np.where(np.isinf(values), np.nan, values) if values.dtype.kind == "f" else values.astype(np.float64)
             missing = _has_nan(values)
@@ -96,7 +96,7 @@ class Encoding:
         return numbers, missing
 
     def told(self) -> str:
-        """Return how the column was converted, in words; "" if its cells are numbers without missing ones."""
+        """Return a description of the conversion for the user; "" if all cells are numbers."""
         known = [text for text in self.categories if text]
         how = {"date": "dates as days since 1970-01-01", "category": f"{len(known):,} categories ({join_limited(known, 4)})"}.get(
             self.kind, ""
@@ -125,8 +125,8 @@ def encodings_in(meta: Mapping[str, Any], what: str) -> dict[str, Encoding]:
     """Return the encodings of columns in a data set's ``meta``, by column; empty if ``data import`` has not written them.
 
     Args:
-        meta: the ``meta``, which may come from elsewhere.
-        what: ``x`` or ``edge_attr``; with several node types, a node type or the name of a relation.
+        meta: the ``meta``; it may have been changed or written by another program.
+        what: ``x`` or ``edge_attr``; for heterogeneous data, a node type or the name of a relation.
     """
     try:
         return {str(name): Encoding.from_json(entry) for name, entry in meta["columns"][what].items()}
@@ -137,7 +137,7 @@ def encodings_in(meta: Mapping[str, Any], what: str) -> dict[str, Encoding]:
 def read_numbers(
     encodings: Mapping[str, Encoding], columns: Mapping[str, Array], table: Table, places: Array, bad: BadRows
 ) -> tuple[dict[str, Array], Array]:
-    """Convert a piece's columns. Report wrong cells to ``bad``; return the numbers by column, and which rows (N,) have no wrong cell."""
+    """Convert the columns of a piece of a table, and report wrong cells to ``bad``. Return the numbers by column, and which rows (N,) have no wrong cell."""
     good, made = np.ones(len(places), bool), {}
     for name, encoding in encodings.items():
         made[name], missing = encoding.numbers(columns[name])
@@ -155,16 +155,16 @@ def _has_nan(numbers: Array) -> Array:
 
 
 def as_features(numbers: Mapping[str, Array]) -> Array:
-    """Return columns of numbers, (N,) or (N, D) each, side by side, (N, F) float32."""
+    """Concatenate columns of numbers, each (N,) or (N, D), to features (N, F) float32."""
     return np.concatenate([each if each.ndim == 2 else each[:, None] for each in numbers.values()], axis=1, dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the cells of feature columns are read.
+    """Options for reading the cells of feature columns.
 
     Attributes:
-        missing: what to do with missing cells.
+        missing: treatment of missing cells.
         categories: names of columns that are categories even if their cells look like numbers, compared without case.
         like: ``meta`` of another imported data set, whose columns, encodings and classes are used instead of new ones.
     """
@@ -181,10 +181,10 @@ AS_THEY_ARE = Reading()
 
 
 class Column:
-    """The cells of a column, counted in a pass over it: the number and the sum of its cells by kind, and the different texts."""
+    """Statistics of a column from a pass over it: the number and the sum of its cells by kind, and the different texts."""
 
     def __init__(self, is_category: bool = False) -> None:
-        """Start without cells. ``is_category``: all cells are texts, even if they look like numbers."""
+        """Create empty statistics. ``is_category``: treat all cells as texts, even if they look like numbers."""
         self.is_category, self.width = is_category, 1
         self.count, self.total = np.zeros(4, np.int64), np.zeros(4)
         self.texts: set[str] = set()
@@ -210,7 +210,7 @@ class Column:
             self.texts.update(texts[kinds == _TEXT].tolist())
 
     def encoding(self, missing: Missing) -> Encoding:
-        """Decide how the column becomes numbers."""
+        """Choose the encoding of the column."""
         return replace(self._encoding(missing), missing=int(self.count[_EMPTY]))
 
     def _encoding(self, missing: Missing) -> Encoding:
@@ -230,13 +230,13 @@ class Column:
 
 
 def scan(table: Table, names: Iterable[str], reading: Reading, what: str) -> dict[str, Encoding]:
-    """Read columns of a table once, and decide how their cells become numbers. Return the encodings by column, in the order of features.
+    """Read columns of a table once, and choose their encodings. Return these by column name, in the order of the features.
 
     Args:
         table: the table.
         names: names of the columns.
         reading: the options.
-        what: ``x`` for features of nodes, ``edge_attr`` for features of edges, as ``Reading.like`` names them.
+        what: ``x`` for node features, ``edge_attr`` for edge features: the key in ``Reading.like``.
 
     Raises:
         InputError: the table cannot be read, or it has other columns than ``Reading.like``.
@@ -264,7 +264,7 @@ def is_missing(texts: Array) -> Array:
 
 
 def _classify(texts: Array) -> tuple[Array, Array]:
-    """Return the kind of each text (N,), and its number, or its days since 1970-01-01; NaN for other texts."""
+    """Return the kind of each text (N,), and its value: the number, the days since 1970-01-01 of a date, or NaN for other texts."""
     import pandas
 
     kinds = np.full(len(texts), _TEXT)

@@ -1,10 +1,12 @@
-"""Folders of tables, one for each node type and one for each relation: ``.csv``, ``.csv.gz`` or ``.parquet`` (read by pyarrow).
+"""Reader of folders with a table for each node type and for each relation: ``.csv``, ``.csv.gz`` or ``.parquet`` (read by pyarrow).
 
-``nodes/paper.csv`` has a column ``id`` of distinct numbers or texts; nodes are numbered in the order of rows. ``label`` has classes, integers of 0 or more
-or names, empty for none. ``split`` has the name of a node's split, empty for none. All other columns are features, in their order; Parquet columns may be
-lists of equal length. ``edges/author__writes__paper.csv`` has ``src`` and ``dst``, ids of both types, and optionally ``weight`` and ``time``. Edge ids are
-row numbers. Other columns of edges are their features; columns that cannot become numbers (``encodings.py``) are left out with a warning. ``nodes.csv`` and
-``edges.csv`` instead of these folders are a homogeneous graph (``plain.py``).
+* A node table such as ``nodes/paper.csv`` has a column ``id`` of distinct numbers or texts; nodes are numbered in the order of rows. The optional column
+  ``label`` has classes (integers from 0, or names), ``split`` the name of the node's split; empty cells stand for none. All other columns are features, in
+  their order; Parquet columns may contain lists of equal length.
+* An edge table such as ``edges/author__writes__paper.csv`` has columns ``src`` and ``dst`` with ids of both types, and optionally ``weight`` and ``time``.
+  Edge ids are row numbers. Other columns are edge features; columns that cannot be converted to numbers (``encodings.py``) are left out with a warning.
+
+Files ``nodes.csv`` and ``edges.csv`` instead of these subfolders define a homogeneous graph (``plain.py``).
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
 def is_tables(folder: Path) -> bool:
-    """Return whether a folder holds node tables and edge tables."""
+    """Return whether a folder contains both node tables and edge tables."""
     return bool(table_files(folder))
 
 
 def table_files(folder: Path) -> list[Path]:
-    """Return a folder's tables. Empty unless there are both node tables and edge tables."""
+    """Return the tables in a folder, or an empty list unless it contains both node tables and edge tables."""
     parts = [
         sorted(path for place in (folder, folder / name) for path in _tables(place, name if place == folder else None))
         for name in ("nodes", "edges")
@@ -47,7 +49,7 @@ def table_files(folder: Path) -> list[Path]:
 
 
 def _tables(place: Path, stem: str | None) -> Iterator[Path]:
-    """Yield the tables in a folder, only those with the given stem if it is not None."""
+    """Yield the tables in a folder; with ``stem``, only those with this file name without suffix."""
     for path in place.iterdir() if place.is_dir() else ():
         if path.name.endswith(_SUFFIXES) and stem in (None, _stem(path)):
             yield path
@@ -58,7 +60,7 @@ def _stem(path: Path) -> str:
 
 
 def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
-    """Open a folder of tables, converted at the first call. The cache key changes with the tables and with ``seed_type``.
+    """Open a folder of tables. The first call converts it into the cache, under a key that depends on the tables and ``seed_type``.
 
     Raises:
         InputError: the tables are missing or invalid (see ``read_tables``).
@@ -66,7 +68,7 @@ def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
     files = table_files(folder)
     key = f"{folder.resolve().name}-tables{_VERSION}-{fingerprint(files)}"
     if seed_type is not None:
-        key += f"-{zlib.crc32(seed_type.encode()):08x}"  # a type's name may not be a valid file name
+        key += f"-{zlib.crc32(seed_type.encode()):08x}"  # a checksum, since the name of a type need not be a valid file name
     is_plain = any(path.parent == folder for path in files)
     kind: type[Dataset | HeteroDataset] = Dataset if is_plain else HeteroDataset
     return open_cached(kind, key, lambda writer: read_tables(folder, seed_type).write_to(writer))
@@ -195,7 +197,7 @@ def _relation(path: Path) -> Relation:
 
 
 class _Type:
-    """A node type's table: node numbers, features and their encodings, labels and splits."""
+    """The contents of a node type's table: node numbers, features and their encodings, labels and splits."""
 
     def __init__(self, path: Path) -> None:
         """Read the type's table."""
@@ -213,10 +215,10 @@ class _Type:
 
 
 class _Edges:
-    """A relation's table: the numbers of both ends, features and their encodings, and ``weights`` and ``times`` in ``rest``."""
+    """The contents of a relation's table: node numbers of both ends, features and their encodings, and ``weights`` and ``times`` in ``rest``."""
 
     def __init__(self, path: Path, sources: Vertices, destinations: Vertices) -> None:
-        """Read the relation's table. ``left`` are its columns that cannot become features, which edge tables may have for other purposes."""
+        """Read the relation's table. The attribute ``left`` has the columns that cannot be converted to features and are left out."""
         table = Table(path, header=True)
         table.rename(renamed(table.names, EDGE_NAMES))
         columns = EdgeColumns.of(table, features_of(table))

@@ -1,4 +1,4 @@
-"""Data sets from pandas data frames, by the rules of ``hoptrain data import``."""
+"""``from_pandas``, which builds data sets from pandas data frames by the rules of ``hoptrain data import``."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def from_pandas(
     """Build a data set from data frames, whose columns have the names and rules of the tables of ``hoptrain data import``.
 
     Args:
-        edges: a row per edge: ``src`` and ``dst`` (or ``source`` and ``target``, ...; else the first two columns), optionally ``weight`` and ``time``.
-            All other columns are edge features.
-        nodes: a row per node: ``id`` (else the first column), optionally ``label``, and ``split`` or ``train_mask``, ``val_mask`` and ``test_mask``. All
-            other columns are features. Without it, nodes are the ids in ``edges``, in ascending order.
-        split: "random" for 60/20/20 of the labelled nodes.
+        edges: one row per edge, with columns ``src`` and ``dst`` (or ``source`` and ``target``, or another usual pair of names; otherwise the first two
+            columns) and optionally ``weight`` and ``time``. All other columns are edge features.
+        nodes: one row per node, with columns ``id`` (otherwise the first column) and optionally ``label``, and ``split`` or ``train_mask``, ``val_mask``
+            and ``test_mask``. All other columns are features. Without this table, nodes are the ids in ``edges``, in ascending order.
+        split: "random" divides the labelled nodes 60/20/20 at random.
         undirected: add the reverse of each edge.
-        missing: what to do with missing features: error, mean or zero.
-        categories: columns that are categories although they have numbers or many different texts.
+        missing: treatment of missing feature cells: "error" raises, "mean" fills in the mean of the column, "zero" fills in 0.
+        categories: columns to treat as categories although they contain numbers or many different texts.
         drop: columns to leave out.
-        like: a data set whose columns, categories, fillings and classes are used, such as the one that a model was trained on.
+        like: a data set whose columns, categories, fill values and classes are used, such as the one that a model was trained on.
         name: name of the data set.
 
     Raises:

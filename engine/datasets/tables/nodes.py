@@ -1,4 +1,4 @@
-"""Node tables, and the numbering of nodes by the ids that tables contain."""
+"""Reader of node tables, and the mapping from ids in tables to node numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VertexTable:
         ids: (N,) distinct, non-empty texts.
         places: (N,) line or row numbers.
         texts: the columns ``label``, ``split`` and ``train_mask`` and so on as texts (N,), if present.
-        encodings: how each other column became features, in their order.
+        encodings: encodings of the feature columns, in their order.
         x: features (N, F) float32 or uint8, or None.
     """
 
@@ -50,7 +50,7 @@ class VertexTable:
         places = [np.empty(0, np.int64)]
         for piece in table.pieces(kinds, bad, progress):
             numbers, good = read_numbers(self.encodings, piece.columns, table, piece.places, bad)
-            good |= bad.skip is None  # their ids are known, so that no edge is reported for them
+            good |= bad.skip is None  # rows without valid features keep their ids, so that their edges are not reported too
             for name, own in parts.items():
                 own.append(piece.columns[name][good])
             if self.encodings:
@@ -86,8 +86,8 @@ class VertexTable:
 def labels_of(table: VertexTable, classes: Sequence[str] | None = None) -> tuple[Array, list[str] | None]:
     """Convert ``texts["label"]`` to labels (N,), and return the names of the classes if they have names.
 
-    Integers become int64 classes, -1 for none. Other numbers become float32 targets, NaN for none. Other texts are class names, numbered in
-    alphabetical order, or in the order of ``classes`` if these are known.
+    Integers become int64 classes (-1 for no label), other numbers float32 targets (NaN for no label). Other texts are class names, numbered in the order
+    of ``classes`` if given, or else in alphabetical order.
 
     Raises:
         InputError: a class is below -1 or unknown, or a target is not a number.
@@ -120,7 +120,7 @@ def labels_of(table: VertexTable, classes: Sequence[str] | None = None) -> tuple
 def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
     """Return the nodes of each split by name, ascending, from the column ``split`` or from masks.
 
-    Other words for ``train``, ``val`` and ``test``, such as ``Training`` or ``valid``, become these (``split_name``).
+    Synonyms of ``train``, ``val`` and ``test``, such as ``Training`` or ``valid``, are recognised (``split_name``).
 
     Args:
         table: the table.
@@ -146,17 +146,17 @@ def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
 
 
 class Vertices:
-    """A numbering of nodes by id, from 0: in the row order of a node table or, without one, in ascending order of all ids in the tables.
+    """A mapping from ids to node numbers, which count from 0 in the row order of a node table, or without one in ascending order of all ids.
 
     Attributes:
-        is_number: whether ids are int64 integers; otherwise they are texts.
-        is_open: whether new ids are added as nodes; ids have provisional codes until ``close``.
+        is_number: True if ids are int64 integers; otherwise they are texts.
+        is_open: True while new ids are added as nodes; until ``close``, ids have provisional codes.
     """
 
     def __init__(self, ids: Array | int | None = None, *, is_number: bool = True, source: str = "") -> None:
-        """Create a numbering from a table's ids (N,), from the number of rows (ids are row numbers), or from None to collect ids.
+        """Create a mapping from the ids (N,) of a table, from a number of nodes whose ids are row numbers, or from None to collect ids.
 
-        ``source`` is the name of the ids' file in messages.
+        ``source`` is the name of the file with the ids, for messages.
         """
         import pandas
 
@@ -170,7 +170,7 @@ class Vertices:
             self._index, self._count = pandas.Index(ids.astype(np.int64) if self.is_number else ids), len(ids)
 
     def __len__(self) -> int:
-        """Return the number of nodes V, which is known after ``close``."""
+        """Return the number of nodes V. It is known only after ``close``."""
         return self._count
 
     @property
@@ -179,7 +179,7 @@ class Vertices:
         return "id" if self.is_number else "key"
 
     def codes(self, ids: Array) -> Array:
-        """Return the numbers (N,) int64 of ids (N,), -1 if unknown; before ``close`` provisional codes."""
+        """Return the node numbers (N,) int64 of ids (N,), -1 for unknown ids; before ``close``, return provisional codes."""
         import pandas
 
         if self._index is not None:
@@ -189,7 +189,8 @@ class Vertices:
             return np.where((ids >= 0) & (ids < self._count), ids, -1)
         if self.is_number:
             self._seen.append(pandas.unique(ids))
-            if sum(map(len, self._seen[1:])) > max(len(self._seen[0]), 1 << 22):  # merging at doubled size sorts each id only a few times
+            # Merge when the size has doubled, so that each id is sorted only a few times.
+            if sum(map(len, self._seen[1:])) > max(len(self._seen[0]), 1 << 22):
                 self._seen = [np.unique(np.concatenate(self._seen))]
             return ids
         places, names = pandas.factorize(ids)
@@ -197,7 +198,7 @@ class Vertices:
         return codes
 
     def close(self) -> Callable[[Array], Array] | None:
-        """Number all ids; later ids must be known. Return a function from codes to numbers, None if they are equal."""
+        """Assign node numbers to all ids seen so far; no more are added. Return a function from codes to numbers, or None if these are equal."""
         import pandas
 
         if not self.is_open:
@@ -215,14 +216,14 @@ class Vertices:
         return lambda codes: ranks[codes]
 
     def ids(self) -> Array | None:
-        """Return the nodes' ids in the tables (V,), None if they equal the node numbers."""
+        """Return the ids (V,) of the nodes, or None if they equal the node numbers."""
         if self._index is None:
             return None
         ids: Array = self._index.to_numpy()
         return None if self.is_number and np.array_equal(ids, np.arange(len(ids))) else ids
 
     def as_ids(self, texts: Array) -> tuple[Array, Array]:
-        """Convert texts (N,) to ids. Return these, and which of them are valid, (N,) bool."""
+        """Convert texts (N,) to ids. Return the ids, and which of them are valid, (N,) bool."""
         if not self.is_number:
             return texts, np.ones(len(texts), bool)
         good = np.array([WHOLE.fullmatch(text) is not None for text in texts], bool)

@@ -1,4 +1,4 @@
-"""Import of a homogeneous graph from an edge table and optional files of features, labels and splits. Edges are stored in temporary files, not in memory."""
+"""Import of homogeneous graphs from an edge table and optional files of features, labels and splits. Edges are kept in temporary files, not in memory."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ EDGE_NAMES = {
     "time": ("time", "times", "timestamp", "datetime", "date", "edge_time"),
 }
 VERTEX_NAMES = {"label": ("label", "labels", "class", "y", "target"), "split": ("split",)} | {name: (name,) for name in MASKS}
-"""Usual names of special columns, compared without case; the first that a table has is taken."""
+"""Usual names of special columns by role. Case is ignored, and the first name that a table has is used."""
 _PIECE = 1 << 22
 Frame: TypeAlias = Any
 """A ``pandas.DataFrame``, which this module need not import."""
 IDS = "ids.csv"
-"""File in the folder of an imported data set that has the nodes' ids in the tables, if they differ from the node numbers."""
+"""File in the folder of an imported data set with the ids of nodes in the tables, if they differ from the node numbers."""
 
 
 def read_plain(
@@ -60,27 +60,29 @@ def read_plain(
     bad: BadRows | None = None,
     progress: Progress | None = None,
 ) -> tuple[Dataset, Array | None]:
-    """Read and validate a data set from tables. Return it and the nodes' ids (V,), None if these equal the node numbers.
+    """Read and validate a data set from tables. Return the data set and the ids (V,) of its nodes, or None if these equal the node numbers.
 
     The nodes are the rows of ``features``, in their order. Without ``features`` they are all nodes that occur in the tables, in ascending order of ids.
 
     Args:
-        edges: edge table, a file or data frame: ``src`` and ``dst`` (or ``source``, ``target``, ...; else the first two columns), optionally ``weight``
-            and ``time``; all others are edge features. Edge ids are row numbers.
-        features: node table with ``id`` (else its first column) and optionally ``label`` and ``split``; or ``.npy`` (V, F) with row i for node i.
-        labels: table of ids and labels, or ``.npy``.
-        split: table of ids and names of splits, or "random" for 60/20/20 of the labelled nodes.
+        edges: edge table (file or data frame) with columns ``src`` and ``dst`` (or ``source`` and ``target``, or other usual names; otherwise the first
+            two columns) and optionally ``weight`` and ``time``. All other columns are edge features. Edge ids are row numbers.
+        features: node table with a column ``id`` (otherwise the first column) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) with row i
+            for node i.
+        labels: table of ids and labels, or a ``.npy`` file.
+        split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random.
         columns: roles of the columns of ``edges``, in their order; "-" for a column that is left out.
         drop: names of columns that are left out of all tables.
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
         is_text: True to treat ids as names even if they look like numbers.
-        undirected: True to add the reverse of each edge that is not a loop, with ids after all others. Unless edges have times, repeated pairs are merged.
-        reading: how cells of feature columns are read that are not numbers.
+        undirected: True to add the reverse of each edge that is not a loop, with ids after those of all edges. Unless edges have times, repeated pairs
+            are merged.
+        reading: options for reading cells of feature columns.
         name: name of the data set.
         scratch: folder for temporary files that hold the edges: 16 bytes per edge, more with weights, times and features.
         bad: handling of rows that cannot be read; by default the first one raises.
-        progress: callback that receives how much of each file was read.
+        progress: callback that receives the fraction of each file that was read.
 
     Raises:
         InputError: a file or row cannot be read, or the data set is invalid.
@@ -118,7 +120,7 @@ def read_edges(
     scratch: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Array]:
-    """Return the arrays of ``edge_pieces`` for a whole table, kept in temporary files in ``scratch``."""
+    """Return the arrays of ``edge_pieces`` for a whole table, stored in temporary files in the folder ``scratch``."""
     with _spools(scratch) as spools:
         for piece in edge_pieces(table, sources, destinations, bad, columns=columns, progress=progress):
             for key, values in piece.items():
@@ -134,7 +136,7 @@ def _about(
     progress: Progress | None,
     reading: Reading,
 ) -> dict[str, VertexTable | Array]:
-    """Read the given files about nodes by role: tables, or arrays with a row per node."""
+    """Read the files with features, labels and splits. Return them by role: as tables, or as arrays with one row per node."""
     about: dict[str, VertexTable | Array] = {}
     for role, source in sources.items():
         if isinstance(source, Path) and source.suffix == ".npy":
@@ -176,7 +178,7 @@ def _meta(
 
 
 def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_by: Table) -> Vertices:
-    """Return the numbering of nodes: by the feature table, by an array's rows, or else by all ids in the tables, integers if the first edge has integers."""
+    """Return the mapping from ids to nodes, from the feature table, the rows of an array, or else all ids in the tables."""
     features = about.get("features")
     if isinstance(features, VertexTable):
         return Vertices(features.ids, is_number=is_number, source=features.path.name)
@@ -187,7 +189,7 @@ def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_b
 
 
 def _number(own: Mapping[str, Array], about: Mapping[str, VertexTable | Array], vertices: Vertices, edges: Path) -> None:
-    """Replace codes of sources and destinations with node numbers, in place, when all ids are known. Raise InputError without any node."""
+    """When all ids are known, replace codes of sources and destinations with node numbers, in place. Raise InputError if there are no nodes."""
     for table in about.values() if vertices.is_open else ():
         if not isinstance(table, VertexTable):
             continue
@@ -204,7 +206,7 @@ def _number(own: Mapping[str, Array], about: Mapping[str, VertexTable | Array], 
 
 
 def write_ids(folder: Path, ids: Array) -> None:
-    """Write the nodes' ids in the tables to ``ids.csv`` in a data set's folder, one row per node."""
+    """Write the ids (V,) of nodes to ``ids.csv`` in a data set's folder, one row per node."""
     with (folder / IDS).open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["vertex", "id"])
@@ -212,7 +214,7 @@ def write_ids(folder: Path, ids: Array) -> None:
 
 
 class _Spool:
-    """A growing array in an anonymous temporary file, which is deleted with the last array that maps it."""
+    """A growing array in an anonymous temporary file, which is deleted when no array maps it any more."""
 
     def __init__(self, folder: Path | None) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
@@ -235,7 +237,7 @@ class _Spool:
 
 @contextmanager
 def _spools(folder: Path | None) -> Iterator[dict[str, _Spool]]:
-    """Yield spools by name, created at first access; ``src`` and ``dst`` always exist."""
+    """Yield ``_Spool`` objects by name, which are created at first access; ``src`` and ``dst`` always exist."""
     spools: dict[str, _Spool] = defaultdict(lambda: _Spool(folder))
     try:
         spools["src"], spools["dst"] = _Spool(folder), _Spool(folder)
@@ -273,7 +275,7 @@ def _edge_table(table: Table, columns: Sequence[str] | None) -> Table:
 
 
 def renamed(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return column names in which, for each role, the first usual name that occurs is replaced by the role."""
+    """Return the column names, in which for each role the first usual name that occurs is replaced by the role."""
     lower = [name.lower() for name in names]
     found = {next((lower.index(own) for own in usual if own in lower), -1): role for role, usual in roles.items()}
     return [found.get(i, name) for i, name in enumerate(names)]
@@ -297,7 +299,7 @@ def _vertex_table(table: Table, role: str | None = None) -> Table:
 
 
 class _Without:
-    """A function object that removes columns from tables, and knows which of them no table had."""
+    """A function object that removes columns from tables, and records which of these columns no table had."""
 
     def __init__(self, drop: Sequence[str]) -> None:
         self._drop = {name.lower() for name in drop}
@@ -327,7 +329,7 @@ def _npy(path: Path) -> Array:
 def _of_vertices(
     about: Mapping[str, VertexTable | Array], vertices: Vertices, known: Sequence[str] | None
 ) -> tuple[Array | None, dict[str, Array], list[str] | None]:
-    """Return labels (V,) or (V, C), splits and the names of classes from node tables or arrays. ``known`` are names of classes that are known."""
+    """Return labels (V,) or (V, C), splits and the names of classes from node tables or arrays. ``known`` are class names to use, or None."""
     splits, classes = {}, None
     y = labels if isinstance(labels := about.get("label"), np.ndarray) else None
     for table in (own for own in about.values() if isinstance(own, VertexTable)):
@@ -350,7 +352,7 @@ def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
 
 
 def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: Path | None) -> tuple[Graph, Array | None, int]:
-    """Build the graph from the arrays of ``edge_pieces``. Return it, edge features by edge id, and the number of rows with a repeated pair."""
+    """Build the graph from the arrays of ``edge_pieces``. Return the graph, edge features by edge id, and the number of rows that repeat a pair."""
     is_first = _first_of_pair(own, num_nodes) if undirected and "times" not in own else None
     own = _with_reverses(own, scratch) if undirected else own
     graph = Graph.from_edges(own["src"], own["dst"], num_nodes, weights=own.get("weights"), times=own.get("times"))
@@ -364,7 +366,7 @@ def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: 
 
 
 def _first_of_pair(own: Mapping[str, Array], num_nodes: int) -> Array:
-    """Return which rows are the first with their pair of nodes, in either order, (E,) bool."""
+    """Return which rows are the first with their unordered pair of nodes, (E,) bool."""
     pairs = Graph.from_edges(np.minimum(own["src"], own["dst"]), np.maximum(own["src"], own["dst"]), num_nodes).without_repeats()
     is_first = np.zeros(len(own["src"]), bool)
     is_first[pairs.ids_of(np.arange(pairs.num_edges))] = True

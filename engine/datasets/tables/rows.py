@@ -1,8 +1,8 @@
-"""Reading of tables in pieces of a few MB, with every cell checked: ``.parquet`` by pyarrow, other files as text, possibly compressed (``.gz``).
+"""Reader of tables in pieces of a few MB that checks every cell. ``.parquet`` files are read by pyarrow, others as text, possibly compressed (``.gz``).
 
 A text file has one row per line. Cells are separated by commas, tabs, semicolons, bars or spaces, whichever occurs in the first line. Lines that begin
-with # or % are comments. pandas reads a piece at a time. If it fails, or a value is out of range, the piece is read line by line, and each bad row is
-reported.
+with # or % are comments. pandas parses one piece at a time. If it fails, or if a value is out of range, the piece is parsed line by line, and each bad row
+is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import open_regular
 
 BYTES = 1 << 24
-"""Bytes of a text file that are read at once."""
+"""Number of bytes of a text file that are read at once."""
 _LONGEST = 16 << 20
 """Maximum number of bytes of a line, because a small compressed file may expand to a line of many GB."""
 _COMMENTS = (b"#", b"%")
@@ -39,26 +39,26 @@ _HEADS = {
 }
 """Column names that identify the first line of a text file as a header."""
 Progress = Callable[[Path, float, int], None]
-"""A callback that receives the file, the share of it that was read, and the number of rows so far."""
+"""A callback that receives the file, the fraction of it that was read, and the number of rows so far."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The valid rows of a piece of a table: ``columns`` (N,) by name, for Parquet also (N, D); ``places`` (N,) line or row numbers."""
+    """The valid rows of a piece of a table: ``columns`` by name, each (N,) (for Parquet also (N, D)), and ``places`` (N,), line or row numbers."""
 
     columns: dict[str, Array]
     places: Array
 
 
 class Table:
-    """A table file, of which columns can be renamed or left out, and rows read in pieces.
+    """A table file whose columns can be renamed or left out, and whose rows are read in pieces.
 
     Attributes:
         path: path of the file.
         names: names of the columns; "0", "1" and so on without a header.
         unit: how rows are counted in messages: ``line`` for text files, ``row`` for Parquet.
-        has_header: whether the first line has the column names.
-        num_rows: number of the rows read so far, good and bad.
+        has_header: True if the first line has the column names.
+        num_rows: number of rows read so far, valid or not.
     """
 
     num_rows = 0
@@ -115,7 +115,7 @@ class Table:
         return all(WHOLE.fullmatch(self._first_row.get(name, "0").strip()) for name in names)
 
     def pieces(self, kinds: Mapping[str, Kind], bad: BadRows, progress: Progress | None = None) -> Iterator[Piece]:
-        """Yield the valid rows of the given columns, some at a time.
+        """Yield the valid rows of the given columns in pieces.
 
         Raises:
             InputError: the file cannot be read, or ``bad`` raises for a row.
@@ -129,7 +129,7 @@ class Table:
         bad.end(self.path, self.unit, self.num_rows)
 
     def _stream(self) -> tuple[Any, Any]:
-        """Return the file and a stream of its decompressed bytes. The file's position measures progress."""
+        """Return the file, whose position measures progress, and a stream of its decompressed bytes."""
         raw = _opened(lambda: open_regular(self.path), self.path)
         return raw, gzip.GzipFile(fileobj=raw) if self.path.suffix == ".gz" else raw
 
@@ -213,7 +213,7 @@ class Table:
         last = frame.iloc[:, -1]
         is_whole = b'"' not in block and block.count(self.delimiter.encode()) == len(frame) * (len(self._all) - 1)
         if last.dtype.kind not in "iufb" and (last.isna() | (last == "")).any() and not is_whole:
-            return None  # perhaps rows with fewer cells
+            return None  # some rows may have fewer cells
         of_truth = [name for name, kind in kinds.items() if kind == "cell" and frame[name].dtype == bool]
         frame = frame.astype(dict.fromkeys(of_truth, str))
         texts = [name for name in kinds if frame[name].dtype.kind not in "iuf"]
@@ -237,7 +237,7 @@ class Table:
         return Piece(arrays, np.array(kept, np.int64))
 
     def _row(self, line: bytes, kinds: Mapping[str, Kind], at: Mapping[str, int]) -> list[Any] | _Wrong:
-        """Parse a line. Return its values, or what is wrong."""
+        """Parse a line. Return its values, or a description of what is wrong."""
         try:
             text = line.decode().removesuffix("\r")
         except UnicodeDecodeError:
@@ -272,24 +272,24 @@ class Table:
             yield Piece({name: values if good.all() else values[good] for name, values in columns.items()}, places), (first - 1) / total
 
     def _types(self) -> list[str]:
-        """Return the types of all columns as texts, such as ``int64``."""
+        """Return the names of the types of all columns, such as ``int64``."""
         return [str(field.type) for field in self._file.schema_arrow]
 
     def _frames(self, places: Sequence[int]) -> Iterator[tuple[Any, int]]:
-        """Yield data frames of the columns at ``places``, some rows at a time, with the number of all rows."""
+        """Yield data frames of the columns at ``places``, each with some of the rows, and the number of all rows of the table."""
         names = [self._file.schema_arrow.names[place] for place in places]
         for batch in self._file.iter_batches(batch_size=1 << 18, columns=names):
             yield batch.to_pandas(integer_object_nulls=True)[names], max(self._file.metadata.num_rows, 1)
 
 
 class FrameTable(Table):
-    """A table in memory, a ``pandas.DataFrame``. Its index is ignored."""
+    """A table in memory, from a ``pandas.DataFrame`` whose index is ignored."""
 
     def __init__(self, frame: Any, name: str) -> None:
-        """Take a data frame; ``name`` is its name in messages.
+        """Wrap a data frame; ``name`` is its name in messages.
 
         Raises:
-            InputError: ``frame`` is no data frame, or has repeated column names.
+            InputError: ``frame`` is not a data frame, or has repeated column names.
         """
         import pandas
 
@@ -308,7 +308,7 @@ class FrameTable(Table):
 
 
 class _Wrong(NamedTuple):
-    """Why a line cannot be read: what is wrong with it, the wrong value, and the rule with its remedy."""
+    """The reason why a line cannot be read: what is wrong, the wrong value, and the rule with its remedy."""
 
     what: str
     value: str
@@ -326,7 +326,7 @@ def _has_others(block: bytes, is_header: bool) -> bool:
 
 
 def _has_leading_zeros(block: bytes) -> bool:
-    """Return whether a block has a number with leading zeros, such as 007, that does not continue a number or a date."""
+    """Return whether a block has a number with leading zeros, such as 007; digits within a number or a date do not count."""
     text = np.frombuffer(b"\n" + block, np.uint8)
     is_digit = text - np.uint8(ord("0")) < 10
     before = text[:-2][(text[1:-1] == ord("0")) & is_digit[2:] & ~is_digit[:-2]]
@@ -334,7 +334,7 @@ def _has_leading_zeros(block: bytes) -> bool:
 
 
 def _is_header(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Return whether the first row is a header: it has a known column name, or a text above a number."""
+    """Return whether the first row is a header: it has a known column name, or a text where the second row has a number."""
     known = any(cell.strip().lower() in _HEADS for cell in first)
     return known or any(_is_text(above) and not _is_text(below) for above, below in zip(first, second, strict=False))
 
