@@ -1,1 +1,1 @@
-"""From a schedule to mini-batches with their features: the loader, in this process, in sampler processes, or on a device."""
+"""Loaders, which make mini-batches with features from the items of a schedule: in this process, in sampler processes or on a GPU."""

@@ -1,6 +1,6 @@
 """Checks of a sampler's batches: dtypes and lengths of every batch, and every entry of the first batch in each process.
 
-Samplers may be custom code. A float id, or an edge that is not in the graph, would otherwise silently train another model.
+Samplers may be custom code. Without these checks, a float id or an edge that is not in the graph would silently train another model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WEIGHTS = (np.dtype(np.float32),)
 
 
 class _BrokenRule(Exception):
-    """Raised if a batch breaks a rule. The message has value, rule and remedy, without the sampler's name."""
+    """A batch breaks a rule. The message has value, rule and remedy, but not the sampler's name."""
 
 
 def prepared(sampler: Sampler[Any, SomeBatch], graph: Any, seeds: Array) -> tuple[Sampler[Any, SomeBatch], Array]:
@@ -45,14 +45,14 @@ def prepared(sampler: Sampler[Any, SomeBatch], graph: Any, seeds: Array) -> tupl
 
 
 def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, asked: Array | None = None) -> None:
-    """Check that a mini-batch keeps the rules of its class and of ``Block``. On a device only dtypes and lengths are checked, without waiting for it.
+    """Check that a mini-batch follows the rules of its class and of ``Block``. On a GPU only dtypes and lengths are checked, without synchronising.
 
     Args:
-        batch: what the sampler returned.
+        batch: the mini-batch that the sampler returned.
         sampler: the sampler.
         graph: the graph.
-        asked: (B,) seeds, or items, that were requested. With them every entry is checked, which takes about as long as sampling; without them
-            only the ends of offsets.
+        asked: (B,) seeds, or items, that were requested. If given, every entry is checked, which takes about as long as sampling; otherwise only
+            the first and last offsets are.
 
     Raises:
         InputError: the batch breaks a rule.
@@ -67,7 +67,7 @@ def check_batch(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, ask
 
 
 def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: bool) -> None:
-    """Check types, dtypes and lengths, and on the host also the ends of offsets."""
+    """Check types, dtypes and lengths, and on the host also the first and last offsets."""
     num_nodes, num_seeds = {}, batch.num_seeds_by_type()
     for kind, ids in batch.nodes.items():
         _check_array(_name_of(kind), ids, _IDS)
@@ -93,8 +93,8 @@ def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: boo
 
 
 def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict[str, int], is_on_host: bool) -> None:
-    """Check that sources of a hop are destinations of the previous one, the first block has all nodes, and the last leads to the seeds."""
-    known, limit = num_nodes, num_nodes  # bounds for types that are no destination of the previous hop
+    """Check that the sources of each block are the destinations of the block before, that the first block has all nodes, and the last leads to the seeds."""
+    known, limit = num_nodes, num_nodes  # bounds for types that are not destinations of the previous hop
     for i, hop in enumerate(batch.hops):
         ends: dict[str, int] = {}
         for relation, block in hop.items():

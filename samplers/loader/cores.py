@@ -1,4 +1,4 @@
-"""Division of the machine's cores among ranks and threads, and the decision whether a thread may make the next batch in advance."""
+"""Division of the machine's cores among ranks and threads, and the decision whether a thread makes the next batch in advance."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hoptrain.engine.machine import usable_cores
 
 _KNOWN = ("hoptrain", "torch", "torch_geometric", "dgl")
 _ASKED = ("sampler", "batch_sampler", "node_sampler", "link_sampler", "neg_sampling", "negative_sampler", "exclude")
-"""Attributes in which loaders and samplers keep the objects that they call."""
+"""Attributes in which loaders and samplers store other objects that they call."""
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """Return torch.distributed's rank and world size if it runs in this process, else those of its launchers' environment variables, else 0 and 1."""
+    """Return rank and world size: those of torch.distributed if it is initialised, or else of the launcher's environment variables, or else 0 and 1."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -21,7 +21,7 @@ def rank_and_world_size() -> tuple[int, int]:
 
 
 def threads_for(threads: int | None, num_workers: int, device: str) -> int:
-    """Return the number of sampling threads: the given one, 1 for workers and devices, or this rank's share of the cores."""
+    """Return the number of sampling threads: ``threads`` if given, or else 1 with workers or on a GPU, or else the number of cores per rank."""
     if threads is not None:
         return threads
     if num_workers or device != "cpu":
@@ -31,14 +31,14 @@ def threads_for(threads: int | None, num_workers: int, device: str) -> int:
 
 
 def runs_ahead(*asked: object) -> bool:
-    """Return whether a thread makes the next batch by default: a core is free, and calling these objects one step early changes no result."""
+    """Return whether by default a thread makes the next batch: if a core is free, and calling these objects one step early changes no result."""
     return cores_are_free() and is_known(*asked)
 
 
 def cores_are_free() -> bool:
     """Return whether the training leaves a core unused: it computes on a GPU, or torch has fewer threads than this rank has cores.
 
-    Otherwise the thread would slow the training down as much as it helps, since torch's operations wait for their slowest thread.
+    Without a free core, the thread would slow the training down as much as it helps, since torch's operations wait for their slowest thread.
     """
     import torch
 
@@ -49,8 +49,8 @@ def cores_are_free() -> bool:
 def is_known(*objects: object) -> bool:
     """Return whether these objects, and those that they call, give the same results if they are called one step early.
 
-    This holds for classes of hoptrain, torch, PyG and DGL that draw by torch's default generator, which starts at the batch's address. A custom class,
-    function or generator may read anything else.
+    It is true for classes of hoptrain, torch, PyG and DGL whose random numbers come from torch's default generator, since hoptrain seeds it for each
+    batch. It is false for custom classes, functions and generators, which may depend on other state.
     """
     for each in objects:
         if type(each).__module__.partition(".")[0] not in _KNOWN or getattr(each, "generator", None) is not None:

@@ -1,4 +1,4 @@
-"""``DeviceFeed``: batches that the training process samples on its GPU, on a stream of their own, one bulk ahead of the training."""
+"""``DeviceFeed``, which samples batches on the GPU of the training process. It samples several batches (a bulk) at once, on its own stream, one bulk ahead."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from hoptrain.samplers.loader.task import SampleTask
 _log = logging.getLogger(__name__)
 
 BULK_SEEDS = 8192
-"""Default number of seeds of a bulk. A bulk has a fixed cost, so small batches share one; its buffers grow with its seeds."""
+"""Default number of seeds of a bulk (batches that are sampled together). A bulk has a fixed cost, so that it pays to sample small batches together."""
 MOST_AHEAD = 8
-"""Maximum number of batches with gathered rows by which the host may be ahead of the training; a bulk of 64 would otherwise allow 128."""
+"""Maximum number of batches, with gathered rows, by which the host is ahead of the training. Without this limit a bulk of 64 would allow 128 batches."""
 
 
 def default_bulk(batch_size: int, num_steps: int, single_item: bool) -> int:
-    """Return how many batches to sample at once: ``BULK_SEEDS`` together, from 2 to 64, and at least four bulks in an epoch.
+    """Return how many batches to sample at once: as many as have ``BULK_SEEDS`` seeds, but 2 to 64, and few enough for four bulks in an epoch.
 
     Args:
         batch_size: seeds of a batch.
         num_steps: batches of an epoch.
-        single_item: whether a batch is one item, such as a random subgraph; then ``batch_size`` does not determine its size, and a bulk has 8.
+        single_item: True if a batch is one item, such as a random subgraph. Then ``batch_size`` does not determine its size, and a bulk has 8 batches.
     """
     wished = 8 if single_item else min(max(BULK_SEEDS // batch_size, 2), 64)
     return max(1, min(wished, num_steps // 4))
@@ -52,14 +52,14 @@ def in_bulks(steps: Iterable[int], bulk: int) -> Iterator[range]:
 
 
 class DeviceFeed(Generic[SomeBatch]):
-    """A feed that samples bulks on a CUDA device, and gathers features and labels there.
+    """A feed that samples bulks of batches on a CUDA device, and gathers features and labels there.
 
-    A batch owns its memory, which is torch's if torch is imported, and stays valid as long as it is referenced. The host waits only for the sizes of a
-    bulk, which it requested one bulk earlier. The stream of the training waits for the batch on the device.
+    A batch owns its memory, which comes from torch's allocator if torch is imported, and stays valid as long as it is referenced. The host waits only for
+    the sizes of a bulk, which it requested one bulk earlier. The training's stream waits for the batch on the device.
 
     Attributes:
-        hit_rates: share of the rows that the device cache holds; None without one.
-        beside: the stream on which rows are gathered.
+        hit_rates: fraction of row reads that hit the cache in device memory; None without a cache.
+        beside: stream on which rows are gathered.
         placement: memory for features and labels: "device", "pinned" or "auto".
     """
 
@@ -76,13 +76,13 @@ class DeviceFeed(Generic[SomeBatch]):
         """Copy features and labels to the memory in which the device reads them; the sampler copies the graph with the first bulk.
 
         Args:
-            task: makes a batch; its workspace is on "cuda".
-            bulk: batches that are sampled at once; None for ``default_bulk``.
+            task: task that makes a batch; its workspace is on "cuda".
+            bulk: number of batches that are sampled at once; None for ``default_bulk``.
             placement: memory for features and labels: "device", "pinned" or "auto".
-            gpu_cache: features that are also kept in device memory: bytes, or a share of the rows. The others are in host memory.
-            epoch: epoch whose batches are counted to choose the cached rows.
-            columns: scales of the quantised stores, by name; batches have numbers instead of codes.
-            counted: bulks in which rows are counted; by default those of ``epoch``.
+            gpu_cache: size of the cache for feature rows in device memory: bytes, or a fraction of the rows. Other rows are read from host memory.
+            epoch: epoch whose row reads are counted to choose the cached rows.
+            columns: scales of the quantised stores, by name; batches have dequantised features.
+            counted: bulks whose row reads are counted; by default those of ``epoch``.
 
         Raises:
             InputError: CUDA cannot be used; there are no features to cache, or the cache does not fit in memory.
@@ -95,12 +95,12 @@ class DeviceFeed(Generic[SomeBatch]):
         self._task, self._stream, self.placement = task, workspace.stream, placement
         batch_size = task.schedule.num_step_items(0) // task.schedule.world_size
         self._bulk = bulk or default_bulk(batch_size, task.schedule.num_steps, task.sampler.single_item)
-        # Rows have a stream of their own, so that they do not wait for the bulk that is sampled ahead.
+        # Rows are gathered on a separate stream, so that they do not wait for the bulk that is sampled ahead.
         self.beside = DeviceStream(workspace.gpu)
         with self.beside.entered():
             self._place(placement, gpu_cache, epoch, counted)
         self._workspaces = deque([workspace])
-        self._waits: deque[Callable[[], None]] = deque()  # each waits for the training of one of the last batches
+        self._waits: deque[Callable[[], None]] = deque()  # functions that each wait for the training step of one of the last batches
         self._run = 0
 
     def _place(self, placement: str, gpu_cache: float | str | None, epoch: int, counted: Iterable[ScheduledBulk] | None) -> None:
@@ -118,13 +118,13 @@ class DeviceFeed(Generic[SomeBatch]):
             self.hit_rates = keep_hot_rows(self._rows["x"], gpu_cache, task, self._bulk, epoch, counted)
 
     def table(self, store: Array, what: str, placement: str | None = None) -> DeviceRows:
-        """Return rows (V, ...) for the GPU, gathered on ``beside``; ``what`` is their name in messages, ``placement`` by default the feed's."""
+        """Return a table that the GPU gathers rows from on the stream ``beside``. ``what`` is its name in messages; ``placement`` is by default the feed's."""
         workspace = self._task.workspace
         options: dict[str, Any] = {"thresholds": workspace.on_device.thresholds, "what": what, "meeting": workspace.meeting}
         return DeviceRows(store, self.beside, placement=placement or self.placement, **options)
 
     def run(self, epoch: int, steps: Iterable[int]) -> Iterator[SomeBatch]:
-        """Return the batches of consecutive ``steps``, requested one bulk at a time. Calling it again ends an unfinished iterator."""
+        """Yield the batches of consecutive ``steps``, sampled one bulk at a time. Another call ends an unfinished iterator."""
         self._run += 1
         with self._stream.entered():
             self._stream.synchronize()  # otherwise a bulk of the previous iteration could be overwritten
@@ -162,7 +162,7 @@ class DeviceFeed(Generic[SomeBatch]):
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
 
     def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
-        """Queue a bulk into the older of two sets of buffers. The batches in it are copied out before the bulk starts."""
+        """Queue a bulk on the device, into the older of two sets of buffers. The batches in these buffers are copied out before the bulk starts."""
         task = self._task
         workspace = self._workspaces[0]
         self._workspaces.rotate()
@@ -177,11 +177,11 @@ class DeviceFeed(Generic[SomeBatch]):
         return finish
 
     def _edge_rows(self, _: str, __: str, places: Any) -> Any:
-        """Return the row numbers of the features of the edges at CSC positions ``places``, which are edge ids."""
+        """Return the ids of the edges at CSC positions ``places``, which are the row numbers of their features."""
         return places if self._edge_ids is None else self._edge_ids.gather_here(places)
 
     def _note_hits(self, epoch: int, num_rows: int, rates: HitRates) -> None:
-        """Read the hit counter once an epoch, before the last batch is yielded, since the consumer may not request another batch."""
+        """Read the cache's hit counter once per epoch, before the last batch is yielded, since the consumer may not request another batch."""
         rates.had[epoch] = self._rows["x"].take_hits() / num_rows
         _log.info(
             "gpu_cache: %.1f %% of the reads of epoch %d hit it (%.1f %% expected)", 100 * rates.had[epoch], epoch, 100 * rates.expected

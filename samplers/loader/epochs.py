@@ -1,4 +1,4 @@
-"""``EpochLoader``: iteration over epochs, and resuming in the middle of one, shared by all loaders."""
+"""``EpochLoader``, the base class of all loaders: iteration over epochs, and resuming in the middle of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hoptrain.samplers.loader.maker import BatchMaker
 class _Sampled(Protocol):
     @property
     def num_edges(self) -> int:
-        """Sampled edges."""
+        """Number of sampled edges."""
 
 
 @runtime_checkable
@@ -40,17 +40,17 @@ class EpochLoader(ABC, Generic[SomeBatch]):
     ``with`` statement, or with this process, however it ends.
 
     Attributes:
-        num_workers: sampler processes; 0 samples in this process.
-        wait_s: seconds spent so far waiting for batches, or making them with 0 workers.
-        num_sampled_edges: edges of all batches delivered so far.
+        num_workers: number of sampler processes; 0 samples in this process.
+        wait_s: seconds spent so far waiting for batches, or with 0 workers making them.
+        num_sampled_edges: number of edges of all batches delivered so far.
         last_wait: start and end of the wait for the last batch, by ``time.perf_counter``.
-        on_batch: called just before each batch is delivered.
-        schedule: the items and the address of each batch.
-        repeats: whether every epoch has the batches of epoch 0, to check that a model can overfit them.
+        on_batch: function that is called just before each batch is delivered.
+        schedule: the schedule that determines the items and the address of each batch.
+        repeats: True if every epoch has the batches of epoch 0, for example to check that a model can overfit them.
     """
 
     def __init__(self, schedule: StepSchedule, num_workers: int) -> None:
-        """Begin before the first epoch."""
+        """Set the position to the start of the first epoch."""
         self.num_workers = num_workers
         self.wait_s: float = 0.0
         self.num_sampled_edges: int = 0
@@ -72,9 +72,9 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         return self.schedule.num_steps
 
     def __iter__(self) -> Iterator[SomeBatch]:
-        """Yield the rest of the epoch at which ``load_state_dict`` resumed, otherwise the next epoch.
+        """Yield the rest of the epoch that ``load_state_dict`` resumed, or else the next epoch.
 
-        The epoch counts as begun when its first batch is requested, because Lightning also calls ``iter()`` to test whether it works.
+        The epoch counts as begun when its first batch is requested, because Lightning also calls ``iter()`` only to test whether it works.
         """
         epoch, first = self._start
         # An epoch that is left early counts as done: the next iterator moves on.
@@ -120,11 +120,11 @@ class EpochLoader(ABC, Generic[SomeBatch]):
         return {"epoch": self._position[0], "step": self._position[1]}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue at the batch that a ``state_dict`` names."""
+        """Resume at the batch that a ``state_dict`` describes."""
         self._start = self._position = (state["epoch"], state["step"])
 
     def __enter__(self) -> Self:
-        """Return the loader; its workers end with the ``with`` statement."""
+        """Return the loader. Its workers end with the ``with`` statement."""
         return self
 
     def __exit__(self, *_: object) -> None:

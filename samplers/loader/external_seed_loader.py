@@ -1,4 +1,4 @@
-"""The feed of loaders whose items are chosen by other code, a few steps ahead: the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl``."""
+"""The feed of the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl``, whose items (seeds) are chosen by other code a few steps ahead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Index = TypeVar("Index")
 
 
 class ExternalSeedLoader:
-    """A feed for loaders whose items are chosen by other code. Its workers stay for all epochs with the same graph, sampler and features."""
+    """A feed for loaders whose items are chosen by other code. Workers keep running across epochs while graph, sampler and features are the same."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class ExternalSeedLoader:
         """Initialise; nothing is started yet.
 
         Args:
-            num_workers: worker processes; 0 for none.
-            prefetch_factor: batches that each of them has ready; None for the default.
-            timeout: seconds after which a worker that makes nothing is replaced; 0 for the default.
-            on_device: options of a GPU of this process that samples instead; there are no workers then.
-            bulk: batches that the GPU samples at once.
+            num_workers: number of worker processes.
+            prefetch_factor: number of batches that each worker prepares in advance; None for the default.
+            timeout: seconds after which a worker that makes no batch is replaced; 0 for the default.
+            on_device: options for sampling on a GPU of this process, without workers.
+            bulk: number of batches that the GPU samples at once.
         """
         options: dict[str, Any] = {"prefetch_factor": prefetch_factor} if prefetch_factor else {}
         options |= {"timeout": timeout} if timeout else {}
@@ -73,19 +73,21 @@ class ExternalSeedLoader:
         """Return the loader's batches of an epoch.
 
         Args:
-            work: what batches are made of.
-            place: epoch, rank and seed, from which random numbers follow.
-            indices: indices of each step, from the loader. They are asked for at most as many steps ahead as the workers have slots, or as two bulks
-                of a GPU have batches; one step ahead with ``is_ahead``; else when the batch is asked for.
-            made: (step, index, source) -> the loader's batch; it asks the source once. Without ``items_of`` it is called twice for each step with
-                workers, a GPU, or ``is_ahead``: first for the items that it asks of the source, which raises ``SeedsRequested``, and then with the batch.
-            is_ahead: whether without workers a thread samples the next batch while the consumer uses this one. ``indices`` and ``made`` are always
-                called in the consumer's thread.
-            counted: indices such as those of an epoch, whose batches are sampled to choose the rows of a ``gpu_cache``.
-            items_of: returns the items (B,) that ``made`` asks for, where they follow from the index alone; None if only ``made`` knows them.
+            work: graph, sampler and features from which batches are made.
+            place: epoch, rank and seed, which determine the random numbers.
+            indices: iterable with the loader's indices of each step. It is read ahead by at most as many steps as workers have slots, or as two bulks of
+                a GPU have batches; by one step with ``is_ahead``; otherwise only when a batch is requested.
+            made: function (step, index, source) that returns the loader's batch; it calls the source once, with the items. With workers, a GPU or
+                ``is_ahead``, and without ``items_of``, it is called twice for each step: first with a source that raises ``SeedsRequested``, to find out
+                the items, then with a source that returns the batch.
+            is_ahead: True if, without workers, a thread samples the next batch while the consumer uses the current one. ``indices`` and ``made`` are
+                always called in the consumer's thread.
+            counted: indices, such as those of an epoch, whose batches are sampled in advance to choose the rows of a ``gpu_cache``.
+            items_of: function that returns the items (B,) of an index, if they depend on the index alone; None if only ``made`` knows them.
 
         Raises:
-            InputError: ``made`` does not ask, or asks for other items the second time; the loader was iterated anew; see ``LoaderSpec.check``.
+            InputError: ``made`` does not call the source, or requests other items the second time; the loader was iterated again before this iterator
+                ended; see also ``LoaderSpec.check``.
         """
         if self._sources is not None:
             self._sources.close()
@@ -127,7 +129,7 @@ class ExternalSeedLoader:
                 try:
                     batch = made(step, index, source)
                 finally:
-                    source.rows()  # waits for other threads, which read ids in the workspace
+                    source.rows()  # waits for other threads, which read ids from the workspace
                 if source.batch is None:
                     raise _nothing_asked()
                 del source  # frees the memory of hoptrain's batch
@@ -174,7 +176,7 @@ class ExternalSeedLoader:
         return made
 
     def _received(self, received: Batch) -> PreparedBatch:
-        """Return the batch from the arrays of its queue slot and its header."""
+        """Build the batch from its header and the arrays of its queue slot."""
         arrays, header = received
         rows = {name: arrays.pop(name) for name in list(arrays) if name in self._task.stores or name.startswith("edge_attr.")}
         batch: SampledBatch = header.filled(arrays).out_of(self._task.graph)
@@ -182,7 +184,7 @@ class ExternalSeedLoader:
 
     @property
     def hit_rates(self) -> HitRates | None:
-        """Share of the rows that the ``gpu_cache`` holds, expected and by epoch; None without a cache, and before the first batch."""
+        """Fraction of row reads that hit the ``gpu_cache``, expected and by epoch; None without a cache, and before the first batch."""
         return None if self._maker is None else self._maker.hit_rates
 
     def _maker_for(self, work: LoaderSpec, place: RngContext) -> BatchMaker:

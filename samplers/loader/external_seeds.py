@@ -1,4 +1,4 @@
-"""Objects that the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl`` share with their feed: items of batches, graph, sampler, feature tables."""
+"""Classes that the loaders of ``hoptrain.pyg`` and ``hoptrain.dgl`` share with their feed (``external_seed_loader.py``)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from hoptrain.samplers.loader.device_feed import DeviceFeed
 
 _HEADER, _ENTRY = 2, 3
-"""Number of integers in the header (the user's seed, the number of steps), and in each step's entry (first position, capacity, number of items)."""
+"""Number of integers in the header (the user's seed and the number of steps), and in the entry of a step (first position, capacity, number of items)."""
 
 
 class ExternalBatchSampler(StepSchedule):
-    """A schedule whose items other code supplies. It holds the items of the steps in progress in a ring buffer that workers share.
+    """A schedule whose items are supplied by other code. It stores the items of the steps in progress in a ring buffer that workers share.
 
-    ``begin`` starts an epoch and ends the one before. A step reuses the entry of the step ``num_places`` before it, whose batch is made by then. The
-    memory grows with the largest batches, not with the epoch.
+    ``begin`` starts an epoch and ends the previous one. A step reuses the entry of the step ``num_places`` before it, whose batch is complete by then. So
+    the memory depends on the largest batches, not on the length of the epoch.
 
     Attributes:
         rank: this rank.
@@ -47,7 +47,7 @@ class ExternalBatchSampler(StepSchedule):
         self._plan: Array = self._file
 
     def begin(self, seed: int, num_steps: int) -> None:
-        """Begin an epoch with the user's seed. ``num_steps``, of each rank, keeps the batch numbers of ranks apart."""
+        """Begin an epoch with the user's seed. ``num_steps`` is the number of steps of a rank, by which batch numbers differ between ranks."""
         self._plan[:_HEADER] = np.uint64(seed).view(np.int64), num_steps
 
     def give(self, step: int, items: Array) -> None:
@@ -68,18 +68,18 @@ class ExternalBatchSampler(StepSchedule):
 
     @property
     def num_steps(self) -> int:
-        """Number of steps of the epoch, as far as it was known at its beginning."""
+        """Number of steps of the epoch, as given to ``begin``."""
         return int(self._plan[1])
 
     def batch_items(self, epoch: int, step: int) -> Array:
-        """Return the items (B,) of a step that is under way."""
+        """Return the items (B,) of a step in progress."""
         begin, _, number = map(int, self._entry(step))
         if begin + number > len(self._plan):  # the consumer has enlarged the file
             self._plan = np.memmap(str(self._file.filename), np.int64, "r")
         return np.array(self._plan[begin : begin + number])
 
     def num_step_items(self, step: int) -> int:
-        """Return how many items this rank has at a step."""
+        """Return the number of items of this rank at a step."""
         return int(self._entry(step)[2])
 
     def _entry(self, step: int) -> Array:
@@ -88,7 +88,7 @@ class ExternalBatchSampler(StepSchedule):
 
 
 class RngContext(NamedTuple):
-    """The seed, epoch and rank from which the random numbers of an epoch follow."""
+    """The seed, epoch and rank that determine the random numbers of an epoch."""
 
     seed: int
     epoch: int
@@ -98,12 +98,12 @@ class RngContext(NamedTuple):
 
     @classmethod
     def of(cls, seed: int, epoch: int, num_steps: int | None) -> RngContext:
-        """Return that of this rank. If ``num_steps`` is unknown, each rank gets an equal range of all possible batch numbers."""
+        """Return the context of this rank. If ``num_steps`` is unknown, each rank gets an equal range of all possible batch numbers."""
         rank, world_size = rank_and_world_size()
         return cls(seed, epoch, rank, world_size, MAX_BATCH // world_size if num_steps is None else num_steps)
 
     def state(self, step: int) -> int:
-        """Return the seed of a random generator of the host for the batch of a step."""
+        """Return the seed for a random generator on the host that serves the batch of a step."""
         return int(random_words(1, self.seed, self.epoch, self.rank * self.num_steps + step, HOP_HOST)[0])
 
 
@@ -120,7 +120,7 @@ class LoaderSpec(NamedTuple):
     """Function that returns the version of the features, which changes when they are written to."""
 
     def is_same(self, other: LoaderSpec) -> bool:
-        """Return whether all objects are the same ones."""
+        """Return whether all objects of both specs are identical."""
         if self.graph is not other.graph or self.sampler is not other.sampler or self.stores.keys() != other.stores.keys():
             return False
         return all(rows is other.stores[name] for name, rows in self.stores.items())
@@ -144,9 +144,9 @@ class LoaderSpec(NamedTuple):
 
 
 def plain_rows(x: Any) -> Array | None:
-    """Return a torch tensor as an array (V, ...) from which workers can gather rows: contiguous numbers on the CPU. None for other objects.
+    """Return a contiguous torch tensor on the CPU as an array (V, ...), from which workers can gather rows. Return None for other objects.
 
-    Tensors for which indexing does more, such as passing on gradients, are left to torch.
+    It also returns None for tensors whose indexing has other effects, such as recording gradients.
     """
     import torch
 
@@ -172,15 +172,15 @@ class PreparedBatch(NamedTuple):
     batch: SampledBatch
     rows: dict[str, Array]
     finish: Callable[[], object] = tuple
-    """Function that waits until the rows are complete; call it before the rows are read."""
+    """Function that waits until the rows are complete. It must be called before the rows are read."""
     on_device: DeviceFeed[Any] | None = None
     """Feed of the GPU that holds the batch and its rows; None on the CPU."""
 
 
 class BatchSource:
-    """A source of one batch: called with the requested items (B,), it returns hoptrain's batch. Its rows have memory of their own.
+    """A source of one batch: called with the requested items (B,), it returns hoptrain's batch. The rows have their own memory.
 
-    Other threads may gather the rows while the loader's code works on the batch.
+    Other threads may still gather rows while the loader's code uses the batch.
     """
 
     def __init__(self, make: Callable[[Array], PreparedBatch], items: Array | None = None) -> None:
@@ -209,7 +209,7 @@ class BatchSource:
 
     @property
     def on_device(self) -> DeviceFeed[Any] | None:
-        """The feed of the GPU where batch and rows are; None on the CPU."""
+        """Feed of the GPU that holds batch and rows; None on the CPU."""
         return self._made and self._made.on_device
 
     @property

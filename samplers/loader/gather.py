@@ -1,4 +1,4 @@
-"""Gathering of rows: the features and labels of a mini-batch, copied from their store into a buffer of the caller."""
+"""Gathering of rows: functions that copy the features and labels of a mini-batch from their stores into buffers of the caller."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hoptrain.samplers.buffers.workspace import Workspace
 
 _WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)
 _BEYOND_CACHES = 16 << 20
-"""Bytes of a copy above which it bypasses the CPU caches, since its beginning would be evicted before it is used."""
+"""Minimum bytes of a copy that bypasses the CPU caches: the beginning of a larger copy would be evicted before it is used."""
 _LONG = 16
 """Minimum number of 64-bit words in a row (two cache lines) for copies that bypass the caches."""
 WORTH_SHARING = 1 << 18
-"""Minimum bytes for which several threads share the copies, since starting threads costs some tens of microseconds."""
+"""Minimum bytes for which several threads copy, since starting them takes tens of microseconds."""
 _PIECES = 8
-"""Number of pieces of the copies per thread; small pieces let threads finish at about the same time."""
+"""Number of pieces of the copies per thread. With small pieces, threads finish at about the same time."""
 
 
 def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[[str, str, Any], Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -38,7 +38,7 @@ def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[
     for name, store in stores.items():
         if name.startswith("edge_attr"):
             yield from ((key, store, ids_at(name, key, places)) for key, places in batch.edge_places(name).items())
-        elif name in ids_of:  # seeds of several types have no labels
+        elif name in ids_of:  # there are no labels if seeds have several types
             yield name, store, ids_of[name]
 
 
@@ -68,7 +68,7 @@ def gather_rows(store: Array, ids: Array, out: Array, workspace: Workspace | Non
         store: (V, ...); kernels copy from a C-contiguous one, NumPy from any other.
         ids: (N,) row numbers in [0, V), not checked.
         out: (N, ...) C-contiguous, of the store's dtype and row shape.
-        workspace: scratch memory whose threads share the work; None for this thread alone.
+        workspace: scratch memory whose threads divide the work; None to use only the calling thread.
     """
     gather_all([(store, ids, out)], workspace)
 
@@ -87,12 +87,12 @@ def gather_rows_of_two(store: Array, other: Array, ids: Array, out: Array, works
 
 
 def gather_all(wanted: Sequence[tuple[Array, Array, Array]], workspace: Workspace | None = None) -> None:
-    """Run ``gather_rows`` for several (store, ids, out)."""
+    """Run ``gather_rows`` for several triples (store, ids, out)."""
     start_gathering(wanted, workspace)()
 
 
 def start_gathering(wanted: Sequence[tuple[Array, Array, Array]], workspace: Workspace | None = None) -> Callable[[], None]:
-    """Start ``gather_all`` in the other threads of the workspace; return a function that helps them and waits until all rows are copied.
+    """Start ``gather_all`` in the other threads of the workspace. Return a function that takes part in the work and waits until all rows are copied.
 
     ``ids`` must not change until then.
     """
@@ -123,7 +123,7 @@ def _pieces(wanted: Sequence[tuple[Array, Array, Array]], num_bytes: int, of_pie
 
 
 def _as_words(array: Array) -> Array:
-    """Return the same memory as rows of the widest unsigned integers that fill a row."""
+    """View an array as rows of the widest unsigned integers that divide a row."""
     row = prod(array.shape[1:])
     word = next(word for word in _WORDS if row * array.itemsize % np.dtype(word).itemsize == 0)
     return array.reshape(len(array), row).view(word)

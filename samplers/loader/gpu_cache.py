@@ -1,4 +1,4 @@
-"""The GPU feature cache: it holds the feature rows that are read most in an epoch, which is sampled in advance to count them."""
+"""The GPU feature cache. It holds the feature rows that are read most often in an epoch, which is sampled in advance to count reads."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from hoptrain.samplers.loader.task import SampleTask
 _log = logging.getLogger(__name__)
 
 ScheduledBulk: TypeAlias = tuple[StepSchedule, range]
-"""A schedule, and a range of its steps that are sampled together."""
+"""A schedule, and a range of its steps that are sampled together (a bulk)."""
 
 MOST_COUNTED = 1024
-"""Maximum number of batches that are sampled to count row accesses. Of a longer epoch, this many batches are taken, evenly spread."""
+"""Maximum number of batches that are sampled to count row accesses. For a longer epoch, this many batches are selected at equal distances."""
 
 
 @dataclass(eq=False, slots=True)
 class HitRates:
-    """The share of row reads that hit the cache in device memory.
+    """The fraction of row reads that hit the cache in device memory.
 
     Attributes:
-        expected: share in the batches that were counted.
-        rows: (C,) rows in the cache of this GPU, or of the GPUs that share one.
-        had: share by epoch, in the batches of this rank; epochs that were not finished are left out.
+        expected: fraction in the batches that were sampled in advance.
+        rows: (C,) rows in the cache of this GPU, or of all GPUs that share a cache.
+        had: fraction by epoch in the batches of this rank, without epochs that were not finished.
     """
 
     expected: float
@@ -49,17 +49,17 @@ class HitRates:
 def keep_hot_rows(
     rows: DeviceRows, size: float | str, task: SampleTask, bulk: int, epoch: int, counted: Iterable[ScheduledBulk] | None = None
 ) -> HitRates:
-    """Cache in device memory those of ``rows`` that are read most in ``epoch``; return the expected hit rate.
+    """Cache those of ``rows`` in device memory that are read most often in ``epoch``; return the expected hit rate.
 
-    All ranks count the batches of all ranks, so they choose the same rows without communication, also if they distribute them over their GPUs.
+    Every rank counts the batches of all ranks, so all choose the same rows without communication, also if they distribute the rows over their GPUs.
 
     Args:
         rows: the features.
         size: size of this GPU's cache, see ``num_cached``.
-        task: makes a batch.
-        bulk: batches that are sampled at once.
-        epoch: epoch whose batches are counted.
-        counted: bulks to count in, if the schedule does not know those of an epoch; each is requested once the one before it is counted.
+        task: task that makes a batch.
+        bulk: number of batches that are sampled at once.
+        epoch: epoch whose row reads are counted.
+        counted: bulks to count in, if the schedule does not know those of an epoch; each is requested after the previous one has been counted.
 
     Raises:
         InputError: the cache does not fit in the GPU's memory.

@@ -1,4 +1,4 @@
-"""The worker task of loaders without sampling, whose batches consist of independent items."""
+"""The worker task of loaders without sampling, whose batches consist of independent items such as images."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class ItemTask:
     """A ``hoptrain.engine.queue.worker.Task`` that collates the items of a batch.
 
     Attributes:
-        join: returns the arrays of a batch by name, from its item numbers (B,). A bound method of the data, whose large arrays are shared.
-        schedule: the items of each batch.
+        join: function from item numbers (B,) to the batch's arrays by name. It is a bound method of the data set, whose large arrays are shared.
+        schedule: the schedule that determines the items of each batch.
     """
 
     join: Callable[[Array], dict[str, Array]]
