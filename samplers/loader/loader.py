@@ -1,4 +1,4 @@
-"""``SampleLoader``, which yields the mini-batches of a data set, and the schedule that it makes of its arguments."""
+"""``SampleLoader``, which yields the mini-batches of a data set, and the functions that build its schedule from its arguments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.loader.tier import FeatureCache
 
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
-"""Defaults of the arguments that a schedule replaces."""
+"""Default values of the arguments that ``schedule`` replaces."""
 
 
 class SampleLoader(EpochLoader[SomeBatch]):
@@ -43,8 +43,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
     Iteration, workers and resuming are those of ``EpochLoader``.
 
     With device "cuda" and no workers, it samples on the GPU of the training process, on its own stream, and batches stay on the GPU. With workers, each
-    of them has a copy of the graph on that GPU, or on another one with "cuda:1", and writes batches into the queue. With ``gpu_cache``, a GPU keeps
-    the feature rows that are read most and reads the others from pinned host memory; ``hit_rates`` has the share of reads that hit the cache.
+    of them has a copy of the graph on that GPU (or on another GPU such as "cuda:1"), and writes batches into the queue. With ``gpu_cache``, a GPU keeps
+    the feature rows that are read most often, and reads others from pinned host memory; ``hit_rates`` has the fraction of reads that hit the cache.
 
     With ``feature_cache``, feature rows are read from the data set's file, and the host feature cache (``hoptrain.samplers.loader.tier``) keeps those that are
     used again soonest. Without it, the file is mapped and the system's page cache decides. Batches are the same.
@@ -53,9 +53,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
     ``np.asarray(batch.x)`` on the host.
 
     Attributes:
-        task: makes the batches in this process or in the workers; your own ``WorkerPool`` can run it too. ``task.edges`` has the files that edges
-            are read from, or None.
-        tier: the host feature cache with its counts of reads and waiting time; None without ``feature_cache`` and before the first batch.
+        task: the task that makes batches in this process or in workers; your own ``WorkerPool`` can run it too. ``task.edges`` are the files that
+            edges are read from, or None.
+        tier: the host feature cache, with counts of reads and the waiting time; None without ``feature_cache`` and before the first batch.
 
     Examples:
         >>> from hoptrain import NeighborSampler, SampleLoader, load_dataset
@@ -105,27 +105,28 @@ class SampleLoader(EpochLoader[SomeBatch]):
             data: graph, features and labels: a ``Dataset``, or a ``HeteroDataset`` for samplers of heterogeneous graphs.
             sampler: the sampling algorithm.
             split: name of a split of ``data``, node ids (N,), or a mask of all nodes (V,) bool.
-            batch_size: seeds per rank and step.
-            num_workers: worker processes of this rank; 0 samples in this process.
-            seed: seed of all random numbers, together with epoch and batch number.
-            shuffle: whether each epoch has a new order of the seeds.
+            batch_size: number of seeds per rank and step.
+            num_workers: number of worker processes of this rank; 0 samples in this process.
+            seed: random seed, which together with epoch and batch number determines all random numbers.
+            shuffle: True to shuffle the seeds in each epoch.
             rank: rank of this process; by default that of torch.distributed, or of its environment variables.
             world_size: number of ranks; by default that of torch.distributed, or of its environment variables.
             worker_options: options of the worker processes and their queue.
             device: device that samples: "cpu", "cuda", or with workers also another GPU such as "cuda:1".
-            bulk: batches that a GPU samples at once, without workers; by default as many as have 8,192 seeds together, from 2 to 64.
+            bulk: number of batches that a GPU samples at once, without workers; by default enough for 8,192 seeds, and 2 to 64.
             graph_placement: memory in which a GPU reads the graph: "device", "pinned" for host memory, or "auto" for device memory if it suffices.
             feature_placement: memory in which a GPU reads features and labels, as for ``graph_placement``; without workers only.
-            gpu_cache: features that each GPU keeps: bytes such as "2GiB", or a share of the rows such as 0.1.
-            cuda_graphs: whether a GPU replays a bulk whose shape it has seen before as a CUDA graph.
-            threads: threads of each worker, by default 1; without workers, threads of this process, by default this rank's share of the cores.
+            gpu_cache: size of the feature cache on each GPU: bytes such as "2GiB", or a fraction of the rows such as 0.1.
+            cuda_graphs: True to record the kernels of a bulk as a CUDA graph, and replay it for bulks of the same shape.
+            threads: number of threads of each worker, by default 1; without workers, of this process, by default the number of cores per rank.
             pin_memory: pin the queue's memory, so that ``batch.to("cuda")`` overlaps with the training.
-            feature_cache: bytes of the host feature cache of a machine, such as "8GiB", or "auto" for what is free. Features are then read from files.
-            prefetch_steps: steps for which the rows are known ahead, with ``feature_cache``; by default 256. 0 if batches depend on the training.
-            schedule: items and address of each batch, instead of the arguments from ``split`` to ``world_size``; ``sampler`` must be prepared.
+            feature_cache: read features from files, with a cache of this size on each machine: bytes such as "8GiB", or "auto" for the free memory.
+            prefetch_steps: with ``feature_cache``, number of future steps whose rows are planned; by default 256. 0 if batches depend on the training.
+            schedule: schedule with the items and the address of each batch, instead of the arguments from ``split`` to ``world_size``; ``sampler`` must
+                then be prepared.
 
         Raises:
-            InputError: a split, a size or an option is out of range or has no effect with the others; CUDA is requested and not available.
+            InputError: an argument is invalid or has no effect together with the others, or CUDA is requested but not available.
         """
         self._device = DeviceOptions(split_device(device)[1], bulk, graph_placement, feature_placement, gpu_cache, cuda_graphs)
         workspace = workspace_on(device, num_workers, worker_options, self._device, pin_memory=pin_memory, threads=threads)
@@ -148,7 +149,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         if self.num_workers:
             self._maker.start(epoch)
         self._files = mapped_files(*(self.tier.mapped if self.tier else _arrays_of(task)))
-        # To read past the end of a file that was cut off would end the process (SIGBUS).
+        # Reading past the end of a truncated file would end the process with SIGBUS.
         hooks: BatchHooks[SomeBatch] = BatchHooks(self._filled, check=lambda: check_whole(self._files))
         run = partial(self._maker.run, hooks=hooks)
         return self.tier.run(run, epoch, steps) if self.tier else run(epoch, steps)
@@ -170,14 +171,14 @@ class SampleLoader(EpochLoader[SomeBatch]):
         )
 
     def _filled(self, made: Batch) -> Any:
-        """Return the batch from the arrays of its queue slot and its header."""
-        check_whole(self._files)  # past the end of a file, its last page reads as zeros
+        """Build the batch from its header and the arrays of its queue slot."""
+        check_whole(self._files)  # a truncated file reads as zeros up to the end of its last page
         arrays, header = made
         return header.filled(with_columns(arrays, self._columns)).out_of(self.task.sampler.graph_of(self.task.graph))
 
     @property
     def hit_rates(self) -> HitRates | None:
-        """Share of the rows that the ``gpu_cache`` holds, expected and by epoch; None without a cache, and before the first batch."""
+        """Fraction of row reads that hit the ``gpu_cache``, expected and by epoch; None without a cache, and before the first batch."""
         return None if self._maker is None else self._maker.hit_rates
 
     def close(self) -> None:
@@ -213,7 +214,7 @@ def _arrays_of(task: SampleTask) -> list[Array]:
 def _scheduled(
     data: Dataset | HeteroDataset, sampler: Sampler[Any, SomeBatch], schedule: StepSchedule | None, *values: Any
 ) -> tuple[Sampler[Any, SomeBatch], StepSchedule]:
-    """Return the sampler and the schedule, as given or made from ``values``, which are in the order of ``_PLAIN``."""
+    """Return sampler and schedule, which are given or built from ``values`` (in the order of ``_PLAIN``)."""
     plain = dict(zip(_PLAIN, values, strict=True))
     if not isinstance(data, Dataset | HeteroDataset):
         remedy = "Dataset.from_pyg(data) makes one" if hasattr(data, "edge_index") else "load_dataset(name) opens one by its name"

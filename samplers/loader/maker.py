@@ -1,6 +1,6 @@
-"""Chooses how a loader's batches are made: by a GPU, worker processes, threads, or the consumer's own thread.
+"""``BatchMaker``, which chooses how a loader's batches are made: by a GPU, worker processes, threads, or the consumer's thread.
 
-``SampleLoader``, the pipeline's chunk loader, the loaders of items, and those of ``hoptrain.pyg`` and ``hoptrain.dgl`` all make their batches here.
+All loaders use it: ``SampleLoader``, the loader of pipeline chunks, those of items, and those of ``hoptrain.pyg`` and ``hoptrain.dgl``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LoaderBatch = TypeVar("LoaderBatch")
 
 AT_ONCE_BYTES = 2 << 30
-"""Maximum bytes of batches that threads of this process make at once, including their node tables. Larger batches are made one after another."""
+"""Maximum total bytes of the batches that threads of this process make at once, including their node tables. Larger batches are made one by one."""
 
 
 class FeedTask(Task, Protocol):
@@ -45,12 +45,12 @@ class FeedTask(Task, Protocol):
 
 
 class ThreadTasks(NamedTuple):
-    """Tasks that make batches of one loader at the same time, by one thread each.
+    """Tasks that make several batches of a loader at the same time, each in its own thread.
 
     Attributes:
-        tasks: one for each thread; they make the same batches.
-        run: runs functions at the same time, one of them in the calling thread, until all have ended.
-        capacity: bytes that the batches made at once may have.
+        tasks: one task per thread; all of them make the same batches.
+        run: function that runs other functions concurrently, one of them in the calling thread, until all have ended.
+        capacity: maximum total bytes of the batches that are made at once.
     """
 
     tasks: Sequence[Task]
@@ -70,14 +70,14 @@ class ThreadTasks(NamedTuple):
 
 
 class BatchHooks(NamedTuple, Generic[LoaderBatch]):
-    """The functions by which a loader converts results into its own batches.
+    """The functions with which a loader builds its own batches.
 
     Attributes:
-        received: returns the loader's batch of the arrays of a slot and what the task returned.
-        here: makes the loader's batch of an epoch and a step in this process; true as third argument if a thread makes it while the consumer uses the
-            batch before. None if the task makes it.
-        on_device: returns the loader's batch of a batch on the GPU and its feed.
-        check: called before each batch that is made in this process when the consumer asks.
+        received: function that builds the loader's batch from the arrays of a queue slot and the return value of the task.
+        here: function of epoch and step that makes the loader's batch in this process. Its third argument is true if a thread makes the batch while the
+            consumer uses the previous one. None if the task makes batches.
+        on_device: function that builds the loader's batch from a batch on the GPU and its feed.
+        check: function that is called before each batch that is made in this process when the consumer requests it.
     """
 
     received: Callable[[Batch], LoaderBatch]
@@ -87,21 +87,21 @@ class BatchHooks(NamedTuple, Generic[LoaderBatch]):
 
 
 class BatchMaker:
-    """A maker of a loader's batches. It holds no reference to the loader, so workers end as soon as the loader is gone.
+    """A maker of a loader's batches. It has no reference to the loader, so workers end as soon as the loader is deleted.
 
-    A batch is made by the first of these whose condition holds:
+    A batch is made by the first of these that the options (in parentheses) enable:
 
     * a GPU of this process, one bulk before the consumer needs it (``device``);
-    * worker processes, as many batches before as they have slots (``num_workers``);
-    * a thread of this process, while the consumer uses the batch before (``is_ahead`` of a run);
-    * several threads of this process, one batch each, when the consumer asks (``threads``);
-    * the consumer's thread, when it asks.
+    * worker processes, as many batches in advance as they have queue slots (``num_workers``);
+    * a thread of this process, while the consumer uses the previous batch (``is_ahead`` of ``run``);
+    * several threads of this process, one batch each, when the consumer requests a batch (``threads``);
+    * the consumer's thread, when it requests a batch.
 
-    Batches are bit-identical in all of these. Workers start once, and stay until ``close()``.
+    Batches are bit-identical in all cases. Workers start once, and run until ``close()``.
 
     Attributes:
-        num_workers: worker processes; 0 for none.
-        memory: memory for batches that are made in this process; it is used again once a batch is gone.
+        num_workers: number of worker processes.
+        memory: memory for batches that are made in this process; it is reused once a batch has been deleted.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class BatchMaker:
         """Initialise; nothing is started yet.
 
         Args:
-            task: makes a batch in arrays of a slot. None if the loader makes all batches by ``BatchHooks.here``.
-            num_workers: worker processes; 0 for none.
+            task: task that makes a batch in the arrays of a queue slot; None if the loader makes all batches with ``BatchHooks.here``.
+            num_workers: number of worker processes.
             worker_options: options of the workers' queue.
-            on_map: called with each mapping of a slot in this process, (bytes,) uint8.
-            threads: threads of the task's workspace that may make a batch each at the same time; the task is then a ``SampleTask``.
+            on_map: function that is called with each mapping of a slot in this process, (bytes,) uint8.
+            threads: number of the workspace's threads that may each make a batch at the same time; the task is then a ``SampleTask``.
             device: options of the GPU of this process that samples; the task is then a ``SampleTask`` with its workspace there.
-            columns: scales of the quantised stores, by name; batches on a GPU have numbers instead of codes.
+            columns: scales of the quantised stores, by name; batches on a GPU have dequantised features.
         """
         self.num_workers = num_workers
         self.memory: Recycled = Recycled(max(2, threads + 1))
@@ -135,7 +135,7 @@ class BatchMaker:
         self._feed: DeviceFeed[Any] | None = None
 
     def start(self, epoch: int) -> WorkerPool:
-        """Return the worker processes, started if necessary. The first batch of ``epoch`` is made here before, so that they find compiled kernels."""
+        """Return the worker processes. Start them if necessary, after making the first batch of ``epoch`` here, so that they find compiled kernels."""
         if self._pool is None:
             size = self._task.rehearse(epoch)
             self._pool = WorkerPool(self._task, self.num_workers, self._queue, batch_bytes=size, on_map=self._on_map)
@@ -151,20 +151,20 @@ class BatchMaker:
         state: Callable[[], object] = tuple,
         counted: Iterable[int] | None = None,
     ) -> Generator[LoaderBatch]:
-        """Return the batches of some steps in order. Calling it again ends an unfinished iterator.
+        """Yield the batches of some steps in order. Another call ends an unfinished iterator.
 
         Args:
             epoch: the epoch.
-            steps: a range; or an iterator of steps from 0 on, which is asked in the consumer's thread for at most ``steps_under_way`` steps that
-                have not been delivered.
+            steps: a range, or an iterator of steps from 0 on. The iterator is read in the consumer's thread, at most ``steps_under_way`` steps before
+                their batches are delivered.
             hooks: functions of the loader.
-            is_ahead: whether a thread may make the next batch, where neither a GPU nor workers make it.
-            state: with ``is_ahead``, the state of what the batches are made of. A batch during or after which it changed is made again.
-            counted: steps whose batches are sampled to choose the rows of a ``gpu_cache``; by default those of the epoch.
+            is_ahead: True if a thread may make the next batch in advance, without a GPU and workers.
+            state: with ``is_ahead``, function that returns the version of graph and features. A batch that was made before a change is made again.
+            counted: steps whose batches are sampled in advance to choose the rows of a ``gpu_cache``; by default those of the epoch.
 
         Raises:
-            WorkerError: the task failed, or a worker died or made nothing again and again.
-            InputError: the task refused its input.
+            WorkerError: the task failed, or a worker repeatedly died or made no batch.
+            InputError: the task raised it.
         """
         if self._device is not None:
             return self._by_gpu(self._device, epoch, steps, hooks, counted)
@@ -182,7 +182,7 @@ class BatchMaker:
 
     @property
     def hit_rates(self) -> HitRates | None:
-        """Share of the rows that the ``gpu_cache`` holds, expected and by epoch; None without a cache, and before the first batch."""
+        """Fraction of row reads that hit the ``gpu_cache``, expected and by epoch; None without a cache, and before the first batch."""
         return None if self._feed is None else self._feed.hit_rates
 
     def pids(self) -> list[int]:
@@ -209,7 +209,7 @@ class BatchMaker:
         yield from map(hooks.on_device, batches, repeat(feed))  # map keeps no reference to a batch while it waits for the next one
 
     def _by_workers(self, epoch: int, steps: Iterator[int], hooks: BatchHooks[LoaderBatch]) -> Generator[LoaderBatch]:
-        for first in steps:  # the rehearsal needs the first items; the pool takes all others
+        for first in steps:  # the first batch is made here and needs the first items; the pool takes the others
             ahead = steps_under_way(self.num_workers, self._queue)
             yield from self._from_slots(self.start(epoch).run_given(epoch, chain([first], steps), ahead), hooks)
 
@@ -238,9 +238,9 @@ def steps_under_way(num_workers: int, worker_options: WorkerOptions, bulk: int |
     """Return the maximum number of steps that are requested before their batches are delivered.
 
     Args:
-        num_workers: worker processes; each of their slots is for one step.
+        num_workers: number of worker processes; each of their queue slots is for one step.
         worker_options: options of the queue between workers and trainer.
-        bulk: batches that a GPU samples at once, which has two bulks under way; None without a GPU.
+        bulk: number of batches that a GPU samples at once (it has two bulks in progress); None without a GPU.
     """
     if bulk is not None:
         return 2 * bulk
@@ -262,8 +262,8 @@ class DeviceOptions(NamedTuple):
         """Return the options, or None if ``device`` is the CPU or None.
 
         Args:
-            device: where batches are sampled.
-            options: those of the class except for ``gpu``.
+            device: device on which batches are sampled.
+            options: values of all fields except for ``gpu``.
 
         Raises:
             InputError: an option is out of range or has no effect with the others; CUDA cannot be used.
@@ -318,7 +318,7 @@ def _check_options(
 
 
 def _check_placements(device: str, num_workers: int, graph: str, features: str, cache: float | str | None) -> None:
-    """Raise InputError if a placement is unknown, or is given although nothing is placed there."""
+    """Raise InputError if a placement is unknown, or has no effect with the other options."""
     check_choice("graph_placement", graph, PLACEMENTS)
     check_choice("feature_placement", features, PLACEMENTS)
     if graph != "auto" and device == "cpu":

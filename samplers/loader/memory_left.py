@@ -1,6 +1,7 @@
-"""Division of the memory of a host feature cache, and its default size: the free memory without what the run needs itself.
+"""Division of the memory of a host feature cache, and its default size: the free memory minus what the run itself needs.
 
-With partitioned features, some of the memory is for messages with rows of other machines, which limits the steps of a window.
+With partitioned features, a part of the memory is for messages with rows of other machines. It limits for how many steps (a window) rows are requested
+together.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ _log = logging.getLogger(__name__)
 _PROCESS_BYTES = 128 << 20
 """Private bytes of a worker process; Python, NumPy and Numba's code take 80 MiB."""
 _SPARE_BYTES, _SPARE_SHARE = 256 << 20, 8
-"""Memory reserved for the training, which is unknown: least bytes, and a fraction (1/N) of the free memory."""
+"""Memory reserved for the training, whose needs are unknown: at least this many bytes, and 1/N of the free memory with this N."""
 _BATCHES_IN_TRAINING = 2
-"""Batches that the training holds: the one in use, and a copy of it."""
+"""Number of batches that the training holds in memory: the current one, and a copy of it."""
 
 
 def memory_bytes(memory: str) -> int | None:
     """Return the bytes of the option ``feature_cache``, or None for auto.
 
     Raises:
-        InputError: it is neither a size nor auto.
+        InputError: ``memory`` is neither a size nor auto.
     """
     if memory == "auto":
         return None
@@ -56,7 +57,7 @@ def memory_bytes(memory: str) -> int | None:
 def feature_files(stores: Mapping[str, Any]) -> dict[str, StoredRows]:
     """Return the files of the features among a loader's stores. Labels stay mapped, since a batch has only those of its seeds.
 
-    A table that takes less memory than its lookup tables would is left out and stays mapped (``held_whole``), unless there is no other.
+    A table that is smaller than its lookup tables would be is left out and stays memory-mapped (``held_whole``), unless it is the only one.
 
     Raises:
         InputError: features are not in a file.
@@ -74,12 +75,12 @@ def feature_files(stores: Mapping[str, Any]) -> dict[str, StoredRows]:
 
 
 def held_whole(stores: Mapping[str, Any], files: Collection[str]) -> dict[str, int]:
-    """Return the bytes of the tables that ``feature_files`` leaves out. The page cache holds them, and memory is reserved for all of them."""
+    """Return the bytes of the tables that ``feature_files`` leaves out. They are in the page cache, so memory is reserved for them."""
     return {name: store.nbytes for name, store in stores.items() if name != "y" and name not in files and store.nbytes}
 
 
 def num_elsewhere(file: StoredRows) -> int:
-    """Return the number of rows outside the machine's own partition, which is in memory anyway; at least 1."""
+    """Return the number of rows outside this machine's own partition, at least 1. Rows of that are in memory without the cache."""
     return max(1, file.num_elsewhere)
 
 
@@ -104,7 +105,7 @@ def budget_of(
 
 
 def log_budget(said: str, budget: Budget, tables: Sequence[CachedTable], prefetch_steps: int) -> None:
-    """Log how much memory the cache has, and how many of the rows it holds."""
+    """Log how much memory the cache has, and how many rows fit in it."""
     slots, rows, whole = sum(table.num_slots for table in tables), sum(budget.most.values()), " and ".join(budget.whole)
     _log.info(
         "feature cache: %s MiB%s, holds %s of %s rows (%.0f %%), prefetch_steps %d%s",
@@ -125,14 +126,14 @@ def mapped_beside(task: SampleTask, tables: Collection[str]) -> list[Array]:
 def memory_left(
     task: SampleTask, tables: Collection[str], num_workers: int, worker_options: WorkerOptions, num_ranks: int
 ) -> tuple[int, str]:
-    """Return the bytes that are free for a cache, and the calculation in words.
+    """Return the bytes that are free for a cache, and a description of the calculation.
 
     Args:
-        task: the loader's task; its first batch is made.
+        task: the loader's task, whose first batch is made.
         tables: names of the stores in the cache.
-        num_workers: worker processes of a rank.
+        num_workers: number of worker processes per rank.
         worker_options: queue options of the loader.
-        num_ranks: ranks on this machine.
+        num_ranks: number of ranks on this machine.
 
     Raises:
         InputError: no memory is left.
@@ -147,7 +148,7 @@ def memory_left(
         "training": max(free // _SPARE_SHARE, _SPARE_BYTES * num_ranks),
     }
     if own:
-        needs["its own partition"] = min(own, free // 2)  # the page cache keeps the used pages of a larger one
+        needs["its own partition"] = min(own, free // 2)  # of a larger partition, the page cache keeps the pages in use
     left = free - sum(needs.values())
     said = f"{free / 2**30:.2f} GiB free minus " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
     if left <= 0:
@@ -158,7 +159,7 @@ def memory_left(
 
 
 def num_asked(task: SampleTask, rows: PartitionedFeatures, ranks: Collection[int], is_graph_whole: bool) -> int:
-    """Estimate the rows of other machines in a step: from the first batch, or from its upper bound if sampling it needs all machines."""
+    """Estimate the number of rows of other machines in a step, from the first batch, or from an upper bound if sampling it needs all machines."""
     sampler: Any = task.sampler
     if is_graph_whole:
         batch: Any = replace(task, workspace=Workspace()).sampled(0, 0)
@@ -172,15 +173,15 @@ def num_asked(task: SampleTask, rows: PartitionedFeatures, ranks: Collection[int
 
 
 class Messages(NamedTuple):
-    """The messages with rows of other machines, sent and received, for a window of steps.
+    """The sizes of messages with rows of other machines, sent and received, for a window of steps.
 
-    They take at most half of the memory that the cache's lookup tables leave, or that of one step; the window is shortened to fit.
+    Messages take at most half of the memory that the cache's lookup tables leave. The window is shortened to fit, but not below one step.
 
     Attributes:
         num_rows: number of rows V of the features.
         row_bytes: bytes of a row.
-        asked: rows of other machines that a step uses.
-        most: most steps of a window.
+        asked: number of rows of other machines that a step uses.
+        most: maximum number of steps of a window.
     """
 
     num_rows: int
@@ -190,15 +191,15 @@ class Messages(NamedTuple):
 
     @classmethod
     def of(cls, task: SampleTask, rows: PartitionedFeatures, ranks: Collection[int], is_graph_whole: bool, most: int) -> Messages:
-        """Return the messages of the ``ranks`` of a machine."""
+        """Return the message sizes for the ``ranks`` of a machine."""
         return cls(len(rows), rows.row_bytes, num_asked(task, rows, ranks, is_graph_whole), most)
 
     def window(self, memory: int) -> int:
-        """Return the steps of a window if the cache has ``feature_cache`` bytes."""
+        """Return the number of steps of a window if the cache has ``memory`` bytes."""
         return max(1, self._room(memory) // self._of_step)
 
     def num_bytes(self, memory: int) -> int:
-        """Return the bytes of ``feature_cache`` that are not for slots: messages, and the plan's own table of slots, which runs ahead of readers."""
+        """Return how many of ``memory`` bytes are not for slots: those of messages, and of the plan's own table of slots."""
         return self._places + self._room(memory)
 
     def _room(self, memory: int) -> int:

@@ -1,4 +1,4 @@
-"""``SampleTask``: sample the batch of a step, then gather its features and labels. Workers and loaders run it."""
+"""``SampleTask``, which samples the batch of a step and gathers its features and labels. Workers and loaders run it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hoptrain.samplers.checks import no_edges
 from hoptrain.samplers.loader.check_batch import check_batch
 from hoptrain.samplers.loader.gather import gather_all, gather_rows, named_rows, start_gathering
 
-if TYPE_CHECKING:  # a plain worker needs no other sampler
+if TYPE_CHECKING:  # not imported at run time, since most workers need only one kind of sampler
     from hoptrain.samplers.loader.topology.edges import EdgeFiles
     from hoptrain.samplers.superbatch.handover import BatchReceiver
 
@@ -31,17 +31,17 @@ BatchAndRows: TypeAlias = tuple[SampledBatch, list[tuple[str, Any, Array]]]
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class SampleTask:
-    """A ``hoptrain.engine.queue.worker.Task`` that writes the structure and the rows of a mini-batch directly into a slot.
+    """A ``hoptrain.engine.queue.worker.Task`` that writes the structure and the rows of a mini-batch directly into a queue slot.
 
     Attributes:
         graph: the graph to sample.
-        stores: rows of nodes and edges, by their name in a batch (``Dataset.stores``): arrays, or cached rows of a file (``CachedFeatures``).
-        sampler: the prepared sampling algorithm.
-        schedule: the items and the address of each batch.
+        stores: tables of node and edge data by their name in a batch (``Dataset.stores``): arrays, or cached rows of a file (``CachedFeatures``).
+        sampler: the prepared sampler.
+        schedule: the schedule that determines the items and the address of each batch.
         workspace: scratch memory of the process that makes the batches.
-        is_checked: whether a batch of the sampler was checked in full in this process.
-        receiver: batches that the process which fills the feature cache has sampled; None without one. Batches that were not kept are sampled here,
-            as are those of a rehearsal.
+        is_checked: True if a batch of the sampler has been checked completely in this process.
+        receiver: receiver of batches that were sampled by the process that fills the feature cache; None without one. Batches that it has not kept are
+            sampled here, as are those of ``rehearse``.
         edges: files of the graph's edges, if these do not fit in memory.
     """
 
@@ -66,7 +66,7 @@ class SampleTask:
         return sizes[0]
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Header:
-        """Make the batch of a step in arrays from ``allocate`` and return its header. With a feature cache, ``epoch`` includes the run (``run_and_epoch``)."""
+        """Make the batch of a step in arrays from ``allocate`` and return its header. With a feature cache, ``epoch`` is a ``run_and_epoch``."""
         begin = time.perf_counter()
         run, epoch = divmod(epoch, MAX_EPOCH)
         batch, rows = self.with_rows(epoch, step, run)
@@ -90,7 +90,7 @@ class SampleTask:
         )
 
     def sampled(self, epoch: int, step: int, run: int = 0) -> SampledBatch:
-        """Return the batch of a step without rows. Its arrays are in the workspace, valid until the next batch."""
+        """Return the batch of a step without feature rows. Its arrays are in the workspace, and valid until the next batch."""
         return self._sampled(epoch, step, run)[0]
 
     def with_rows(self, epoch: int, step: int, run: int = 0) -> BatchAndRows:

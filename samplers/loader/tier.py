@@ -1,8 +1,8 @@
-"""The host feature cache of a loader, for features that do not fit in memory: it reads rows from files before batches need them.
+"""The host feature cache of a loader, for features that do not fit in memory. It reads rows from files before batches need them.
 
-A batch is a pure function of its address. So the process that fills the cache (``hoptrain.engine.storage``) samples future batches to know their rows. It
-keeps them for the loader, which samples only those again for which there was no memory. The process makes one plan for each table (node features of each
-type, edge features) from the batches of all ranks of a machine. Batches are the same as with features in memory.
+A batch depends only on its address. So the process that fills the cache (``hoptrain.engine.storage``) can sample future batches to find out their rows. It
+keeps these batches for the loader, which samples a batch again only if there was no memory for it. For each table (node features of each type, edge
+features) the process makes one plan from the batches of all ranks of a machine. Batches are the same as with features in memory.
 
 If features are partitioned over several machines, the process requests rows of other machines from their owners, for a window of steps at once. If the
 graph is partitioned too, it samples together with the other machines, and the loader receives its samples.
@@ -61,11 +61,11 @@ LoaderBatch = TypeVar("LoaderBatch")
 LOOKAHEAD = 256
 """Default number of steps to look ahead; memory limits it further."""
 WINDOWS = 32
-"""Windows in ``prefetch_steps`` steps; rows of other machines are requested for the steps of a window at once."""
+"""Number of windows into which ``prefetch_steps`` steps are divided; rows of other machines are requested for all steps of a window at once."""
 PARTED_LOOKAHEAD, PARTED_WINDOWS = 32, 4
 """Defaults for prefetch_steps and windows if the graph is partitioned, since samples of all planned steps are in memory."""
 FETCH_S = 300.0
-"""Least seconds that machines wait for one another, since one of them may be writing a checkpoint."""
+"""Minimum seconds that machines wait for one another, since one of them may be writing a checkpoint."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -117,9 +117,9 @@ class _Shared(NamedTuple):
 
     Attributes:
         rows: the cached rows.
-        window: steps whose rows are requested from other machines at once; the least number that a machine has memory for.
-        in_flight: steps whose batches are passed to workers at once.
-        is_read: whether the graph's edges are read from files.
+        window: number of steps whose rows are requested from other machines at once, limited by the machine with the least memory.
+        in_flight: maximum number of steps whose batches are with the workers.
+        is_read: True if the graph's edges are read from files.
         budget: division of the memory, on the rank that fills the cache.
     """
 
@@ -135,10 +135,10 @@ class FeatureCache:
 
     Attributes:
         rows: stores of the task that read through the cache, by name.
-        shared: the cached rows in shared memory; None without prefetch_steps.
-        mapped: arrays that are still read through file mappings.
-        filled: sums over the steps so far, on the rank whose process fills the cache.
-        wait_s: seconds spent so far waiting for that process, without the first step, which waits for its start.
+        shared: the cached rows in shared memory; None if ``prefetch_steps`` is 0.
+        mapped: arrays that are still memory-mapped.
+        filled: counts and times summed over the steps so far, on the rank whose process fills the cache.
+        wait_s: seconds spent so far waiting for that process, without the wait for its start at the first step.
     """
 
     def __init__(self, task: SampleTask, memory: int | None, prefetch_steps: int, num_workers: int, worker_options: WorkerOptions) -> None:
@@ -147,8 +147,8 @@ class FeatureCache:
         Args:
             task: the loader's task. Its feature stores, mapped from files, are replaced by ``rows``.
             memory: bytes for cache and plan on each machine; None for the memory that is free there.
-            prefetch_steps: steps to look ahead; 0 for no cache.
-            num_workers: worker processes of the loader.
+            prefetch_steps: number of future steps to plan; 0 for no cache.
+            num_workers: number of worker processes of the loader.
             worker_options: queue options of the loader.
 
         Raises:
@@ -160,7 +160,7 @@ class FeatureCache:
         if parted is not None:
             parted.meet(meeting)
         is_apart = parted is not None and len(parted.ranks) > 1
-        if is_apart:  # a successor of the process would not know which rows were requested
+        if is_apart:  # a replacement of the process would not know which rows were requested
             worker_options = replace(worker_options, timeout=max(worker_options.timeout, FETCH_S), max_restarts=0)
         self._patience_s = patience_s = worker_options.timeout * (worker_options.max_restarts + 1)
         self.rows: dict[str, CachedFeatures] = {
@@ -249,17 +249,17 @@ class FeatureCache:
         return CacheFillTask(**options) if self._apart is None else DistributedCacheFillTask(window=made.window, ahead=ahead, **options)
 
     def run(self, batches: Callable[[int, range], Iterator[LoaderBatch]], epoch: int, steps: range) -> Iterator[LoaderBatch]:
-        """Yield the batches of some steps, each once its rows are cached.
+        """Yield the batches of some steps, each after its rows have been cached.
 
         Args:
-            batches: returns the batches, from run and epoch in one number (``run_and_epoch``) and the steps.
+            batches: function that returns the batches; its arguments are run and epoch in one number (``run_and_epoch``), and the steps.
             epoch: the epoch.
             steps: the steps.
         """
         self._run += 1
         run, shared = self._run, self.shared
         if shared is not None:
-            shared.begin(self._rank, run, steps)  # before any process works on a step of it
+            shared.begin(self._rank, run, steps)  # must precede all work on the run's steps
         if self._fill is not None and self._pool is None:
             if isinstance(self._fill, DistributedCacheFillTask) and self._apart is not None:
                 self._fill.exchange = self._apart.links.machines(self._apart)
@@ -278,7 +278,7 @@ class FeatureCache:
             del batch  # frees its slot before the wait for the next batch
 
     def pids(self) -> list[int]:
-        """Return the id of the process that fills the cache, on the rank that runs it, from the first batch until ``close()``; else none."""
+        """Return the id of the process that fills the cache, on the rank that runs it, from the first batch until ``close()``; otherwise an empty list."""
         return [] if self._pool is None else self._pool.pids()
 
     @property
@@ -298,7 +298,7 @@ class FeatureCache:
 
 
 def _sharing(meeting: Meeting, mine: list[Any]) -> list[int]:
-    """Return the ranks that share a cache with this one, in order: those with equal ``mine``."""
+    """Return the ranks that share a cache with this one, in order: those with the same value of ``mine``."""
     told = meeting.exchange("which features it reads", mine)
     return [rank for rank, other in enumerate(told) if other == told[meeting.rank]]
 
@@ -311,7 +311,7 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
         try:
             made = make()
             told = {"where": made.rows.__reduce__()[1]} | {name: getattr(made, name) for name in ("window", "in_flight", "is_read")}
-        except InputError as error:  # the other ranks must raise it too
+        except InputError as error:  # the other ranks must raise the error too
             told = {"failed": str(error)}
     of_all = meeting.exchange("where its cache of rows lies", told) if meeting else [told]
     found = of_all[ranks[0]] if meeting else told

@@ -1,1 +1,1 @@
-"""A graph whose edges are larger than memory: their sources are read from the file, hop by hop for the batches of many steps together."""
+"""Sampling from graphs whose edges do not fit in memory: edges are read from files, for each hop of the batches of many steps together."""

@@ -1,4 +1,4 @@
-"""Reading of edge arrays in files: whole columns of some nodes, and single entries."""
+"""Readers of edge arrays in files: whole CSC columns of some nodes, and single entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_AT_ONCE = 1 << 22
 
 
 class NodeColumns(NamedTuple):
-    """The CSC columns of some nodes: the nodes in ascending order, and the begin and the length of each column, (n,) each."""
+    """The CSC columns of some nodes: the nodes in ascending order, and the start and length of each column, (n,) each."""
 
     vertices: Array
     begins: Array
@@ -30,7 +30,7 @@ class NodeColumns(NamedTuple):
 
     @property
     def ends(self) -> Array:
-        """Offsets (n + 1,) int64 of the columns if they are concatenated."""
+        """Offsets (n + 1,) int64 of the columns in their concatenation."""
         return np.concatenate([[0], np.cumsum(self.degrees, dtype=np.int64)])
 
     def places(self) -> Array:
@@ -39,7 +39,7 @@ class NodeColumns(NamedTuple):
         return found
 
     def enter(self, starts: Array) -> None:
-        """Write the offsets of the concatenated columns into ``starts`` (V+1,) at these nodes; its other entries are meaningless."""
+        """Write the offsets of the concatenated columns into ``starts`` (V+1,) at these nodes. Other entries of ``starts`` are undefined."""
         ends = self.ends
         starts[self.vertices], starts[self.vertices + 1] = ends[:-1], ends[1:]
 

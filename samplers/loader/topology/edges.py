@@ -1,7 +1,7 @@
-"""Sampling of many batches together from edges in files: for each hop, the edges that any batch needs are read in the order of the file.
+"""Sampling of many batches together from edges in files: for each hop, the edges that the batches need are read in the order of the file.
 
-So a region of the file is read once for all batches instead of once for each. Every batch draws the same edges as alone, since its random numbers depend
-on its address. In a heterogeneous graph, relations are read one after another.
+So a region of the file is read once for all batches and not once per batch. A batch draws the same edges as if it were sampled alone, since its random
+numbers depend on its address. In a heterogeneous graph, relations are read one after another.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _ARRAYS = ("indices", "weights", "times", "edge_ids")
 
 
 class EdgeFiles:
-    """The files of a graph's edges, and sampling from them; pickling transfers the paths.
+    """The files of a graph's edges, with methods that sample from them. Pickling transfers only the paths.
 
     Attributes:
-        graph: the graph, of which only ``indptr`` is read from memory.
+        graph: the graph, of which only ``indptr`` is used.
         files: files of the graph's arrays (E,) by name: "indices", and "weights", "times" and "edge_ids" if needed; in a heterogeneous graph ``named``
             by relation.
     """
 
     def __init__(self, graph: Graph | HeteroGraph, files: Mapping[str, FileRows]) -> None:
-        """Store the files; nothing is opened yet."""
+        """Store the files; they are opened later."""
         self.graph: Graph | HeteroGraph = graph
         self.files: Mapping[str, FileRows] = files
         self._workspace = Workspace()
@@ -67,7 +67,7 @@ class EdgeFiles:
             asked: items (B,) and address of each batch.
 
         Returns:
-            The batches that ``Sampler.sample`` makes, with arrays of their own; each with the ids of its edges if edge features are stored by id.
+            The batches that ``Sampler.sample`` would return, each with its own arrays, and with the ids of its edges if edge features are stored by id.
 
         Raises:
             InputError: ``Sampler.sample`` or ``FileRows.read`` raises it.

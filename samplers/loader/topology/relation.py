@@ -1,4 +1,4 @@
-"""Sampling along one relation whose edges are in files: the entries that several batches need are read together."""
+"""Sampling along one relation whose edges are in files. Entries that several batches need are read together."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class RelationFiles:
     """The files of a relation's edges; a ``hoptrain.samplers.hops.EdgeReader``.
 
     Attributes:
-        whole: the relation, or a homogeneous graph; arrays with a file are not read from it.
-        files: files by the name of the array (E,): "indices", "weights", "times", "edge_ids". Other arrays are in memory.
-        read_s: seconds of reads so far.
+        whole: the relation, or a homogeneous graph; arrays that have a file are not read from it.
+        files: files by the name of the array (E,): "indices", "weights", "times" or "edge_ids". Other arrays are in memory.
+        read_s: seconds of all reads so far.
     """
 
     def __init__(self, whole: RelationColumns, files: Mapping[str, FileRows], workspace: Workspace) -> None:
-        """Store the files; nothing is opened yet."""
+        """Store the files; they are opened later."""
         self.whole: Any = whole
         self.files: Mapping[str, FileRows] = files
         self.read_s: float = 0.0
@@ -68,11 +68,11 @@ class RelationFiles:
         return self._with_sources([self._uniformly(rule, own) for own in requests])
 
     def by_weight(self, rule: kernels.DrawOptions, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw in proportion to weights, which are read for whole columns, and read the sources of the drawn edges."""
+        """Draw edges in proportion to weights, which are read for whole columns, and read the sources of the drawn edges."""
         return self._with_sources(self._draws_by_weight(rule, requests))
 
     def by_time(self, rule: TimedDrawOptions, requests: Sequence[Request]) -> list[Drawn]:
-        """Draw under time bounds, with times read for whole columns, and read the sources of the drawn edges."""
+        """Draw edges under time bounds, with times that are read for whole columns, and read the sources of the drawn edges."""
         drawn = self._with_sources(self._draws_by_time(rule, requests))
         roots = (
             np.repeat(own.nodes >> TREE_SHIFT << TREE_SHIFT, np.diff(found.indptr)) for own, found in zip(requests, drawn, strict=True)
@@ -80,7 +80,7 @@ class RelationFiles:
         return [found._replace(sources=root | found.sources) for root, found in zip(roots, drawn, strict=True)]
 
     def _with_sources(self, drawn: Sequence[tuple[Array, Array]]) -> list[Drawn]:
-        """Return drawn edges with their sources, which are read, from offsets (n+1,) and CSC positions (M,)."""
+        """Read the sources of drawn edges, given as offsets (n+1,) and CSC positions (M,), and return edges with sources."""
         sources, dtype = self.read("indices", [places for _, places in drawn]), id_dtype(self.whole.num_edges)
         return [Drawn(indptr, places.astype(dtype, copy=False), own) for (indptr, places), own in zip(drawn, sources, strict=True)]
 

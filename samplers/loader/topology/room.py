@@ -1,4 +1,4 @@
-"""Decides whether a graph's edges are read from files instead of mapped, and divides the memory for that."""
+"""The decision whether a graph's edges are read from files or memory-mapped, and the division of memory for reading them."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from hoptrain.samplers.loader.topology.edges import EDGE_ROWS, EdgeFiles
 _log = logging.getLogger(__name__)
 
 EDGE_SHARE = 4
-"""Fraction (1/N) of the memory that is for future steps that are sampled together, if edges are read from files, and their batches."""
+"""If edges are read from files, 1/N of the memory is for future steps that are sampled together and for their batches, with this N."""
 SAMPLE_SHARE = 16
-"""Fraction (1/N) of the memory that is for batches of future steps, if the graph is in memory."""
+"""If the graph is in memory, 1/N of the memory is for batches of future steps, with this N."""
 HANDED_SHARE = 4
-"""Fraction (1/N) of the memory for future steps that is for batches in transit to the workers, if edges are read from files."""
+"""If edges are read from files, 1/N of the memory for future steps is for batches that are being passed to workers, with this N."""
 _TABLES = {"weights": TABLES_BYTES, "times": 4}
-"""Bytes of each edge that sampling in memory takes in addition to these arrays: alias tables; edges sorted by time."""
+"""Bytes per edge that sampling in memory takes in addition to these arrays: for alias tables, and for the order of edges by time."""
 _LEAST = 2
-"""Least number of steps in flight, so that one can be read while the trainers use another."""
+"""Minimum number of steps in flight, so that rows of one step can be read while trainers use another."""
 
 
 def are_edges_read(task: SampleTask, memory: int | None, files: Mapping[str, StoredRows], is_said: bool = True) -> bool:
-    """Return whether the edges of a task's graph are to be read from files, since they do not fit in memory.
+    """Return whether the edges of a task's graph must be read from files, because they do not fit in memory.
 
-    A sampler that accesses edges itself needs them mapped.
+    It returns False for samplers that access edges themselves, since these need memory-mapped edges.
 
     Args:
         task: the loader's task.
         memory: bytes for the feature cache; None for the free memory, of which edges may take half.
-        files: the cached tables by the names of their stores; they take no more memory than all their rows need.
-        is_said: whether to log the result.
+        files: the cached tables by the names of their stores; a table takes at most the memory of all of its rows.
+        is_said: True to log the result.
     """
     asked = _asked(task) if isinstance(task.graph, Graph | HeteroGraph) else {}
     if not asked:
@@ -87,14 +87,14 @@ def _asked(task: SampleTask) -> dict[str, Array]:
 
 
 def steps_in_flight(task: SampleTask, memory: int, num_ranks: int) -> int:
-    """Return how many steps may be in transit to the ranks of a machine: as many as fit into ``feature_cache`` bytes."""
-    # position, source, and id or weight; there are fewer nodes than edges
+    """Return how many steps may be passed to the ranks of a machine at once: as many as fit in ``memory`` bytes."""
+    # an edge has a position, a source, and an id or a weight; nodes are fewer than edges
     of_edge: int = max(2 * id_dtype(own.num_edges).itemsize + own.indices.itemsize for own in columns_of(task.graph).values())
     return min(max(memory // (num_ranks * _num_edges(task) * of_edge), _LEAST), IN_FLIGHT)
 
 
 def _num_edges(task: SampleTask) -> int:
-    """Return an upper bound of the edges of a batch; hops that take all edges of a node, or a share, count the average degree."""
+    """Return an upper bound of the edges of a batch. For hops that take all edges of a node, or a fraction, it is an estimate from the average degree."""
     sampler: Any = task.sampler.hop_sampler
     draws, columns = sampler.along(task.graph), columns_of(task.graph)
     sizes = {kind: number for kind, (number, _) in types_of(task.graph).items()}

@@ -1,4 +1,4 @@
-"""Sampling of future steps for the process that fills the feature cache: ``StepAccesses`` of a graph in memory, ``Superbatch`` of edges in files."""
+"""Sampling of future steps for the process that fills the feature cache: ``StepAccesses`` for graphs in memory, ``Superbatch`` for edges in files."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from hoptrain.samplers.loader.topology.edges import EdgeFiles
 from hoptrain.samplers.superbatch.handover import put
 
 EDGE_BYTES = 64
-"""Approximate bytes of an edge while several steps are sampled together: position, source, their sort order, and its entries in the batch."""
+"""Approximate bytes per edge while several steps are sampled together: position, source, their sort order, and entries in the batch."""
 
 
 @dataclass(eq=False, kw_only=True)
 class StepAccesses:
-    """A ``hoptrain.engine.storage.filler.StepSampler`` for a graph in memory. The workers get its batches, as far as there is memory for them.
+    """A ``hoptrain.engine.storage.filler.StepSampler`` for a graph in memory. It passes its batches to the workers if there is memory for them.
 
     Attributes:
-        tasks: the tasks of the ranks that share a cache, each with a workspace of its own; their stores are indices of tables.
+        tasks: the tasks of the ranks that share a cache, each with its own workspace; their stores are indices of tables.
         num_tables: number of tables.
-        boxes: for each rank the message slots for batches of steps in flight; without them all batches are dropped.
-        memory: bytes for batches that are kept, message slots included. Batches that do not fit are dropped, and workers sample them again.
+        boxes: for each rank, the message slots for batches of steps in flight; without them, all batches are dropped.
+        memory: bytes for batches that are kept, including message slots. Batches that do not fit are dropped, and workers sample them again.
     """
 
     tasks: Sequence[SampleTask]
@@ -56,12 +56,12 @@ class StepAccesses:
 
     @property
     def num_in_flight(self) -> int:
-        """Number of steps that may be with the workers at once."""
+        """Maximum number of steps that workers have at the same time."""
         return len(self.boxes[0]) if self.boxes else IN_FLIGHT
 
     @property
     def is_full(self) -> bool:
-        """False: rows of further steps can be planned though their batches are dropped."""
+        """Always False: if memory is full, batches are dropped, but the rows of further steps can be planned."""
         return False
 
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
@@ -78,7 +78,7 @@ class StepAccesses:
             put(boxes, tag, message)
 
     def forget(self) -> None:
-        """Drop all sampled steps, since others follow."""
+        """Drop all sampled steps, since another run begins."""
         self._rows.clear()
         self._waiting.clear()
         self._num_bytes = 0
@@ -103,11 +103,11 @@ class StepAccesses:
 
 @dataclass(eq=False, kw_only=True)
 class Superbatch(StepAccesses):
-    """Samples many future steps together from edges in files. It keeps all of their batches, and samples no more of them while memory is full.
+    """A sampler of future steps that samples many of them together from edges in files. It keeps all batches, and stops sampling while memory is full.
 
     Attributes:
         edges: the files of the edges.
-        memory: bytes for the steps that are sampled together; batches that wait have half as many.
+        memory: bytes for the steps that are sampled together; waiting batches may take half of this number in addition.
         num_together: number of steps that are sampled together next.
     """
 
@@ -143,7 +143,7 @@ class Superbatch(StepAccesses):
 
 
 def step_accesses(tasks: Sequence[SampleTask], num_tables: int, boxes: Sequence[Sequence[SharedMessageSlot]], memory: int) -> StepAccesses:
-    """Return what samples future steps for the ``tasks`` of all ranks of a machine, from files if edges are read from there, with ``memory`` bytes."""
+    """Return the sampler of future steps for the ``tasks`` of all ranks of a machine: a ``Superbatch`` if edges are read from files, else ``StepAccesses``."""
     if (edges := tasks[0].edges) is None:
         return StepAccesses(tasks=tasks, num_tables=num_tables, boxes=boxes, memory=memory)
     return Superbatch(tasks=tasks, num_tables=num_tables, boxes=boxes, memory=memory // 2, edges=edges)

@@ -1,6 +1,6 @@
-"""Temporal sampling with times in a file: the whole columns of a hop's nodes are read, and sorted by time.
+"""Temporal sampling with edge times in a file: for each hop, the whole columns of its nodes are read and sorted by time.
 
-A node draws the same edges as with all columns in memory, since its random numbers depend on its address, and its column is sorted alone.
+A node draws the same edges as with all columns in memory, since its random numbers depend on its address, and each column is sorted separately.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EARLIEST = np.iinfo(np.int64).min
 
 
 class DrawsByTime:
-    """Draws for temporal samplers. It takes 4 bytes of memory for each node of the graph (8 from 2**31 edges on)."""
+    """A function object that draws edges for temporal samplers. It takes 4 bytes of memory for each node of the graph (8 from 2**31 edges on)."""
 
     def __init__(self, indptr: Array, read: Callable[[Array], Array] | None) -> None:
         """Store the graph's offsets (V+1,), and a function that reads the times (M,) at CSC positions (M,); None if all edges precede any bound."""

@@ -1,4 +1,4 @@
-"""Weighted sampling with weights in a file: the whole columns of a hop's destinations are read, and alias tables are built for them.
+"""Weighted sampling with edge weights in a file: for each hop, the whole columns of its destinations are read, and alias tables are built for them.
 
 A destination draws the same edges as with all columns in memory, since its alias table depends on its own weights alone.
 """
@@ -20,7 +20,7 @@ from hoptrain.samplers.loader.topology.columns import NodeColumns, in_parts
 
 
 class DrawsByWeight:
-    """Weighted draws for ``NeighborSampler``. It takes 8 bytes of memory for each node of the graph (12 from 2**31 edges on)."""
+    """A function object that draws edges by weight for ``NeighborSampler``. It takes 8 bytes of memory for each node of the graph (12 from 2**31 edges on)."""
 
     def __init__(self, indptr: Array, read: Callable[[Array], Array]) -> None:
         """Store the graph's offsets (V+1,), and a function that reads the weights (M,) at CSC positions (M,)."""
