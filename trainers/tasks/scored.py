@@ -192,7 +192,7 @@ class ScoredModule(LightningModule):
 
     @property
     def monitor_mode(self) -> str:
-        """Whether the best value of the metric is the min or the max, for ``ModelCheckpoint``."""
+        """Mode of the metric for ``ModelCheckpoint``: "min" if smaller values are better, else "max"."""
         first = next(iter(metrics_in(self.scores if self._clone_own is None else self._clone_own()).values()), None)
         return "min" if first is not None and first.higher_is_better is False else "max"
 
