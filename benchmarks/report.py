@@ -1,4 +1,6 @@
-"""What did a study of ``hoptrain bench scale`` find? Writes its report, with tables and plots, as Markdown and as HTML.
+"""What did a study of ``hoptrain bench scale`` find?
+
+The command writes its report, with tables and plots, as Markdown and as HTML.
 
 The study's folder gets ``report.md``, whose plots are PNG files next to it, and ``report.html``, which embeds them. All numbers come from the folder's
 ``cells.jsonl``. Predictions, which were not measured, have their own section.

@@ -186,16 +186,14 @@ class SteadyStateClassifier(NodeClassifier):
         self._due = None
 
     @torch.no_grad()
-    def update_states(self, seed: int, epoch: int, update_rate: int) -> Tensor:
+    def update_states(self, seed: int, epoch: int, batch: int) -> Tensor:
         """Draw nodes, update their states, and return their ids in ascending order. The three arguments address the random numbers."""
         module = self._datamodule
-        generator = torch.Generator().manual_seed(address_seed(seed, epoch, update_rate))
+        generator = torch.Generator().manual_seed(address_seed(seed, epoch, batch))
         drawn: Tensor = torch.unique(torch.randint(len(self.states), (self.num_updates,), generator=generator))
-        batch = module.sampler.sample(
-            module.data.graph, drawn.numpy(), seed=seed, epoch=epoch, batch=update_rate, workspace=self._workspace
-        )
+        sampled = module.sampler.sample(module.data.graph, drawn.numpy(), seed=seed, epoch=epoch, batch=batch, workspace=self._workspace)
         was_training = self.steady.training
-        new = self.steady.eval().states(*self._rows_and_block(batch))
+        new = self.steady.eval().states(*self._rows_and_block(sampled))
         self.steady.train(was_training)
         at = drawn.to(new.device)
         self.states[at] = torch.lerp(self.states[at], new.to(self.states.dtype), self.update_rate)

@@ -110,7 +110,7 @@ def test_unknown_option_through_the_command(benchmarks, capsys):
 @pytest.mark.parametrize(("value", "shown"), [("None", "None"), ("[]", "[]"), ("float('nan')", "nan")])
 def test_a_summary_that_cannot_be_written(benchmarks, tmp_path, value, shown):
     (benchmarks / "toy_speed.py").write_text(TOY.replace("len(rows)}", f"{value}}}"))
-    with refused(f"'rows'] is {shown}", "summary flat name finite", "records"):
+    with refused(f"'rows'] is {shown}", "summary finite numbers", "records"):
         bench_command("toy-speed", "--out", str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 

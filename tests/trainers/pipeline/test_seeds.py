@@ -109,8 +109,8 @@ MISTAKES = {
     "chunks of clusters": Mistake(
         lambda dataset: ChunkLoader(dataset, ClusterSampler(4), chunks=2),
         value="ClusterSampler",
-        rule="chunks batches seeds divided",
-        remedy="another sampler",
+        rule="chunks batches seeds divide",
+        remedy="sampler of seeds NeighborSampler",
     ),
     "chunks of bulks on a device": Mistake(
         lambda dataset: ChunkLoader(dataset, SAMPLER, chunks=2, device="cuda"),

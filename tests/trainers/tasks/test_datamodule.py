@@ -190,10 +190,10 @@ MISTAKES = {
         lambda dataset: SIGNDataModule(dataset, scale=0.5), value="scale is 0.5", rule="data memory name", remedy="leave out"
     ),
     "graphs of PyG": Mistake(
-        lambda: GraphDataModule([Data(x=torch.ones(2, 1))]), value="list", rule="SmallGraphs memory", remedy="SmallGraphs.from_pyg(data)"
+        lambda: GraphDataModule([Data(x=torch.ones(2, 1))]), value="list", rule="SmallGraphs object", remedy="SmallGraphs.from_pyg(data)"
     ),
     "one graph of PyG for small graphs": Mistake(
-        lambda: GraphDataModule(Data(x=torch.ones(2, 1))), value="Data", rule="SmallGraphs memory", remedy="SmallGraphs.from_pyg([data])"
+        lambda: GraphDataModule(Data(x=torch.ones(2, 1))), value="Data", rule="SmallGraphs object", remedy="SmallGraphs.from_pyg([data])"
     ),
     "a heterogeneous graph of PyG": Mistake(
         lambda: NodeDataModule(HeteroData(), NeighborSampler([3])),

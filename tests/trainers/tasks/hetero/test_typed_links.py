@@ -301,7 +301,7 @@ MISTAKES = {
     "data without a graph": Mistake(
         lambda: fit(to=[0]), value="HeteroLinkPredictor", rule="needs graph", remedy="trainer.fit(model, datamodule=HeteroLinkDataModule("
     ),
-    "a graph as data": Mistake(lambda: module_of(shop().graph), value="HeteroGraph", rule="data", remedy="name HeteroDataset memory"),
+    "a graph as data": Mistake(lambda: module_of(shop().graph), value="HeteroGraph", rule="data", remedy="name HeteroDataset object"),
     "a pipeline": Mistake(run_in_a_pipeline, value="HeteroLinkPredictor", rule="pipeline", remedy="NodeClassifier chunks"),
 }
 
