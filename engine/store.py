@@ -174,7 +174,7 @@ def checking(path: Path, verify: bool | None = None) -> Iterator[bool]:
     with error_context(str(path)) if is_new else nullcontext():
         yield is_new
     if is_new:
-        with suppress(OSError, RuntimeError):  # if it cannot be recorded, it is validated again next time
+        with suppress(OSError, RuntimeError):  # if this cannot be recorded, the folder is validated again next time
             mark = _mark_of(path)
             mark.parent.mkdir(parents=True, exist_ok=True)
             own = mark.with_name(f"{mark.name}.{os.getpid()}")

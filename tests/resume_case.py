@@ -81,7 +81,7 @@ MOMENTS = (
 
 
 def draw(seed, number):
-    """Draw a training and the moment of its stop, as plain values; the first numbers cover all tasks."""
+    """Draw a training and the moment at which it stops, as plain values. The first ``len(TASKS)`` numbers cover all tasks."""
     pick = random.Random(f"{seed} {number}")
     task = TASKS[number] if isinstance(number, int) and number < len(TASKS) else pick.choice([task for task in TASKS if task != "pipeline"])
     swa = pick.random() < 0.1

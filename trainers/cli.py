@@ -154,7 +154,9 @@ def _unwound_at_sigterm() -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    listener = signal.set_wakeup_fd(-1)  # an earlier run in this process may have set one, whose listener would end the process at once
+    listener = signal.set_wakeup_fd(
+        -1
+    )  # an earlier run in this process may have set a wakeup fd, whose reader would end the process at once
     try:
         yield
     finally:

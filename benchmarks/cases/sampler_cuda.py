@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch  # with torch, device memory comes from its allocator, as in training, and results name the GPU
+import torch  # so that device memory comes from torch's allocator, as in training, and results name the GPU
 from numba import cuda
 
 from hoptrain.benchmarks.cases.bulk_times import TimedBulks

@@ -124,4 +124,4 @@ def main() -> None:
             except Exception:
                 answer = "failure", traceback.format_exc().rstrip()
             connection.send(answer)
-    os._exit(0)  # skips slow clean-up; the parent kills whatever the object has started
+    os._exit(0)  # skips slow clean-up; the parent kills all processes that the served object has started

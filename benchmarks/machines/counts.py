@@ -32,7 +32,7 @@ from hoptrain.samplers.loader.topology.superbatch import StepAccesses
 from hoptrain.samplers.superbatch.handover import message_slots
 
 EPOCHS, RANKS = 2, 4
-_COUNT = np.dtype(np.int32)  # type in messages of the number of a node's sampled edges
+_COUNT = np.dtype(np.int32)  # dtype of the number of sampled edges per node in messages between machines
 _PLENTY = 1 << 40  # bytes of a cache that can store all planned accesses
 
 

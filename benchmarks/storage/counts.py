@@ -77,7 +77,7 @@ def misses_a_row(
         epochs: rows that each step of each epoch uses.
         num_slots: number of rows that the cache holds.
         lookaheads: look-aheads of the plans, in steps.
-        most_foreseen: largest number of accesses that these plans store; None for no limit.
+        most_foreseen: maximum number of future accesses that a plan stores; None for no limit.
 
     Returns:
         Values by name: those of ``policies``, "plan W" for each look-ahead W, "optimum" for a plan that knows all steps, and "optimum of one" for

@@ -37,7 +37,7 @@ class _Transits:
 
     @property
     def work(self) -> Array:
-        """Units of work of each transit, over all of its requests."""
+        """Units of work of each transit, summed over its requests."""
         return self.members * self.units
 
     def of_class(self, low: float, high: float) -> _Transits:

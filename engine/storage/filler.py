@@ -182,7 +182,7 @@ class CacheFillTask:
         return Filled(*counts, read_s=end - worked, work_s=worked - begin)
 
     def _foresee_meanwhile(self, num_steps: int) -> None:
-        """While rows of ``num_steps`` steps are read, sample as many further steps as their plans need."""
+        """Sample ahead while the rows of ``num_steps`` steps are read: for each, the further steps that the plans need."""
         for _ in range(num_steps):
             self._foresee(self._wanted)
 

@@ -200,7 +200,7 @@ class SharedRows:
             time.sleep(_LOOK_S)
 
     def find(self, table: int, ids: Array, out: Array, own: LocalFeatures | None = None) -> None:
-        """Look up the slots (S,) int32 of rows ``ids`` (S,) of a step that is ready; row i of ``own``, which has no slot, becomes -1 - i.
+        """Look up the slots (S,) int32 of rows ``ids`` (S,) of a step that is ready. Rows in ``own`` have no slots: row i of ``own`` becomes -1 - i.
 
         Raises:
             InputError: a row has no slot, since the batch differs from the batch that was planned.

@@ -51,7 +51,7 @@ def _step_name(relation: Relation) -> str:
 
 
 def steps_of(graph: HeteroGraph, path: Sequence[str]) -> list[Relation]:
-    """Return the relations of a metapath. Raise InputError if a step is no relation or several relations."""
+    """Return the relations of a metapath. Raise InputError if a step matches no relation, or several."""
     if len(path) and ":" in path[0]:
         named = {relation_name(relation): relation for relation in graph.relations}
         unknown = next((step for step in path if step not in named), None)

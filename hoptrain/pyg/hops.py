@@ -154,7 +154,7 @@ class NodeLoaderMixin(HopLoaderMixin):
     """A mixin for PyG loaders whose seeds are nodes that the indices of a batch choose."""
 
     hops_type: type
-    """Class of ``hops``, whose ``items_of`` returns the items that PyG's code would request."""
+    """Class that ``hops`` must have for its ``items_of`` to return the items that PyG's code would request."""
 
     @property
     def knows_items(self) -> bool:

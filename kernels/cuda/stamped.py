@@ -84,7 +84,7 @@ def enter(launch, source, count, capacity, table, nodes):
 
 
 def find_repeated_stamped(launch, nodes, count, capacity, table, repeated):
-    """Lower ``repeated`` (K,) int64 to the first position whose node also occurs before it. Call ``enter`` first, with the same arguments."""
+    """Lower ``repeated`` (K,) int64 to the position of the first repeated node of each batch. Call ``enter`` first, with the same arguments."""
     if table.packed is None:
         launch.rows(find_repeated_direct, capacity, nodes, count, *table[:2], repeated)
     else:

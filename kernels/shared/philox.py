@@ -24,7 +24,7 @@ MAX_BATCH = 1 << 32
 MAX_VERTEX = 1 << 40
 MAX_DRAWS = 1 << 26
 MAX_HOP = (1 << 12) - 16
-"""Number of hops in random addresses. The sixteen values from here on are reserved for random streams that are not hops (``HOP_*``)."""
+"""Exclusive upper bound of hops in random addresses. The sixteen values from here are reserved for random streams that are not hops (``HOP_*``)."""
 HOP_SHUFFLE = np.uint64((1 << 12) - 1)
 HOP_SYNTHETIC = np.uint64((1 << 12) - 2)
 HOP_LARGE_BATCH = np.uint64((1 << 12) - 5)

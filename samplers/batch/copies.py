@@ -77,7 +77,7 @@ class _Nodes(NamedTuple):
 
     @classmethod
     def of(cls, number: int, copies: Copies | None) -> _Nodes:
-        """Return the mapping of ``number`` nodes, the first of which are the distinct seeds."""
+        """Return the mapping for a batch of ``number`` nodes that begins with its distinct seeds; the identity if ``copies`` is None."""
         if copies is None:
             return cls(np.arange(number), np.arange(number), 0)
         place, first = copies

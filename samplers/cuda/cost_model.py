@@ -28,7 +28,7 @@ def schedule_bytes(
 ) -> dict[str, float]:
     """Return the bytes that the draws of a hop move, by schedule.
 
-    Consecutive accesses count with their size, any other access with a sector, as if there were no caches. It is the expectation of what
+    Consecutive accesses count by their size, any other access as one sector, as if there were no caches. The result is the expectation of what
     ``hoptrain.benchmarks.traffic`` counts launch by launch, if every node has the mean degree and is requested equally often.
 
     Args:

@@ -76,7 +76,7 @@ class LayerSampler(DynamicSizeSampler):
         return {"seeds": Upload(self.seeds, self.id_dtype)}
 
     def queue(self) -> None:
-        """Queue the entry of the seeds, and then all hops."""
+        """Queue the kernels that enter the seeds, then those of each hop."""
         self.frontier = DeviceFrontier(self, self.num_graph_nodes, self.id_dtype)
         self.frontier.enter_seeds(self.brought["seeds"], self.known[0], self.sizes["nodes0"])
         self.layers = [self.sample_hop(hop) for hop in self.hops]

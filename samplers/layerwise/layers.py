@@ -47,7 +47,7 @@ class Distribution(NamedTuple):
     candidates: Array
     """(m,) global ids of the nodes."""
     prefix: Array
-    """(m,) uint64, inclusive prefix sums of their keys."""
+    """(m,) uint64, inclusive prefix sums of the candidates' keys."""
 
 
 class LayerWiseSampler(Sampler):

@@ -31,7 +31,7 @@ def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[
 
     Args:
         batch: the batch.
-        stores: ``Dataset.stores``, or the same on a device.
+        stores: feature and label tables by name, as in ``Dataset.stores``; on the host or on a device.
         ids_at: returns the row ids of edge features, from the store's name, the rows' name, and the CSC positions of the edges.
     """
     ids_of = batch.row_ids()

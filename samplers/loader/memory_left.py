@@ -129,7 +129,7 @@ def memory_left(
     """Return the bytes that are free for a cache, and a description of the calculation.
 
     Args:
-        task: the loader's task, whose first batch is made.
+        task: the loader's task; its first batch is sampled to estimate the memory of batches.
         tables: names of the stores in the cache.
         num_workers: number of worker processes per rank.
         worker_options: queue options of the loader.

@@ -147,7 +147,7 @@ class SingleSubgraphSampler(SubgraphSampler):
     num_subgraphs: int | None
 
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """Return the numbers of the subgraphs of an epoch."""
+        """Return the indices of an epoch's subgraphs, 0 to ``num_items`` - 1."""
         return np.arange(self.num_items)
 
     @property
@@ -165,7 +165,7 @@ def check_layers(num_layers: int) -> int:
     """Return the number of blocks, checked to be in range.
 
     Raises:
-        InputError: ``num_layers`` is below 1, or needs more hops than the addresses of random numbers have.
+        InputError: ``num_layers`` is below 1, or exceeds the number of hops that a random address can hold.
     """
     if not 0 < num_layers < MAX_HOP:
         raise InputError(f"num_layers is {num_layers}: a model has 1 to {MAX_HOP - 1} layers; give a number in this range")

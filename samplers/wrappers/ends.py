@@ -120,7 +120,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
     """The base class of ``LinkSampler`` and ``HeteroLinkSampler``: links of one or several relations, numbered one relation after another.
 
     Attributes:
-        relations: relations of the links; a homogeneous graph has only ``ONLY``.
+        relations: relations of the links; for a homogeneous graph only its one relation, ``ONLY``.
         is_timed: whether the wrapped sampler is temporal, so that each pair is sampled at the time of its link.
         with_edge_ids: whether ``extra`` has the ids of the positive edges.
     """

@@ -456,7 +456,7 @@ def run(arguments: list[str], about: str = "train a model, then test its best ch
         say_terminated()
         raise SystemExit(128 + signal.SIGTERM) from None
     except SystemExit as end:
-        if isinstance(end.__context__, KeyboardInterrupt):  # Lightning has cleaned up
+        if isinstance(end.__context__, KeyboardInterrupt):  # Ctrl+C: Lightning has cleaned up
             raise KeyboardInterrupt from None
         raise
     except OSError as error:

@@ -20,7 +20,7 @@ LIBRARY = "torch_geometric.nn."
 MLP = "mlp"
 """Value in a convolution's arguments that stands for a two-layer MLP of the output width, which infers its input width."""
 
-# Edges j -> i of a test graph of six nodes without self loops. In-neighbours of nodes 0 and 1 have in-edges, which the block of 0 and 1 lacks.
+# Edges j -> i of a test graph of six nodes without self loops. The block of nodes 0 and 1 lacks the in-edges of their in-neighbours.
 _EDGES = ((2, 3, 0, 3, 5, 4, 1, 5, 0, 2), (0, 0, 1, 1, 1, 2, 3, 3, 4, 5))
 _BLOCK = 5
 """Number of edges into nodes 0 and 1, which come first: the edges of the test block."""

@@ -189,7 +189,7 @@ def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_b
 
 
 def _number(own: Mapping[str, Array], about: Mapping[str, VertexTable | Array], vertices: Vertices, edges: Path) -> None:
-    """When all ids are known, replace codes of sources and destinations with node numbers, in place. Raise InputError if there are no nodes."""
+    """Once all ids are known, replace the codes of both ends of the edges with node numbers, in place. Raise InputError if there are no nodes."""
     for table in about.values() if vertices.is_open else ():
         if not isinstance(table, VertexTable):
             continue

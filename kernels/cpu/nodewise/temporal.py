@@ -91,7 +91,7 @@ def count_edges(columns, keys, first, last, bounds, rule, scratch):
 
 @cpu_kernel
 def _drawn(columns, keys, begin, end, last, bounds, rule, address, scratch, edges, num_edges):
-    """Draw the edges of the nodes ``keys[begin:end]`` (at most a chunk) as ranks in ``edges.edge_ids``. Return the number of edges."""
+    """Draw edges of the nodes ``keys[begin:end]``, at most a chunk, as ranks in ``edges.edge_ids``. Return the number of edges."""
     _admit(columns, keys, begin, end, last, bounds, scratch.lanes)
     num_lanes = _assign_lanes(begin, end, rule, scratch.lanes)
     if num_lanes:

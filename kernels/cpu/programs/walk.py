@@ -150,7 +150,7 @@ def _start_step(indptr, own, step, lanes):
 
 @cpu_kernel
 def _accept(indptr, indices, biases, own, step, waiting, lanes, positions, chances):
-    """Take the steps of the accepted proposals, and compact the list of the other lanes. Return the number of the other lanes."""
+    """Take the steps of the accepted proposals, compact the list of lanes whose proposals were rejected, and return their number."""
     back, near, out = biases
     low, high = min(near, out), max(near, out)
     left = 0

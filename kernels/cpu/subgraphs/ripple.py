@@ -43,7 +43,7 @@ def grow(indptr, indices, roots, size, ratio, attempts, address, table, ripple, 
             num_roots += 1
             sources[0] = roots[place]
             after = relabel(sources, 0, 1, table, seen, num_seen)
-            # No neighbour waits, so all seen nodes are members.
+            # No seen neighbour is left to draw, so all seen nodes are members. A root not seen before is a new member.
             if after > num_seen:
                 drawn[number] = seen[num_seen]
                 number += 1

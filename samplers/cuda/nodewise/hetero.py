@@ -32,7 +32,7 @@ class _Sampled(NamedTuple):
 
     edges: BulkEdges
     first: str
-    """Name of the size with the first expanded node."""
+    """Key in ``sizes`` of the index of the first expanded node."""
     num_dst: str
     """Name of the size with the end of the expanded nodes, which is the number of destinations."""
     num_edges: str

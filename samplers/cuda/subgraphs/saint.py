@@ -16,7 +16,7 @@ from hoptrain.samplers.subgraphs.saint import SaintEdgeSampler, SaintNodeSampler
 
 
 class _Saint(CudaSubgraphs):
-    """The base class of the GraphSAINT drivers: repeated draws of batches without a seed, and the weights."""
+    """The base class of the GraphSAINT drivers. It draws a batch again if it has no seed, and copies the weights to the device."""
 
     def __init__(self, graph: Graph, sampler: SaintSampler, workspace: Workspace, number: int, length: int) -> None:
         """Copy graph, split and weights to the device, for ``number`` draws of ``length`` + 1 nodes each."""

@@ -161,7 +161,7 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
 
 
 class GraphSAINTRandomWalkSampler(torch.utils.data.DataLoader):
-    """A reference of PyG's class of this name, which needs torch-sparse: takes ``data.subgraph`` of the walks, and norms by their definition."""
+    """A replacement for PyG's class, which needs torch-sparse. Batches are ``data.subgraph`` of the walks; norms follow PyG's definition."""
 
     def __init__(self, data, batch_size, walk_length, num_steps=1, sample_coverage=0, log=True):
         self.data, self.roots, self.length = data, batch_size, walk_length

@@ -34,7 +34,7 @@ def with_edges(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory):
-    """Return papers, authors without features, and a few fields, which every step uses."""
+    """Return a data set of papers, authors without features, and so few fields that every step uses all of them."""
     draw = np.random.default_rng(2)
     num = {"paper": 5000, "author": 900, "field": 12}
     edges = {

@@ -37,7 +37,7 @@ def edges_of(batch):
 
 
 def latest(events, vertices, begin, number):
-    """Find the latest neighbours event by event, in the form of ``edges_of``."""
+    """Return the edges to each node's latest neighbours, found event by event, sorted as by ``edges_of``."""
     found = []
     for v in vertices:
         own = [(int(events.dst[k]), v, k) for k in range(begin) if events.src[k] == v]

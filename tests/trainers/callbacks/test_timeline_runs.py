@@ -26,7 +26,7 @@ def tiny(dataset, tmp_path):
 
 
 def spans_of(path):
-    """Return a trace's spans as (begin, end) by (epoch, batch) and stage, the names of its rows by number, and all events."""
+    """Return the spans of a trace, its row names by number, and all events. Spans are (begin, end) by (epoch, batch), then by stage."""
     events = json.loads(path.read_text())["traceEvents"]
     spans = defaultdict(dict)
     for event in events:

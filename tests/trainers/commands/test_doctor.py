@@ -19,7 +19,7 @@ def parse(*arguments):
 
 @pytest.fixture
 def checks(monkeypatch):
-    """Replace the list of checks."""
+    """Return a function that replaces the doctor's checks by ones with the given findings."""
     return lambda *findings: monkeypatch.setattr(doctor, "CHECKS", tuple((lambda finding=finding: finding) for finding in findings))
 
 

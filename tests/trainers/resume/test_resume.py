@@ -135,7 +135,7 @@ class Rates(Callback):
 
 
 def test_another_learning_rate_is_taken(folder):
-    """The optimiser state in the checkpoint contains the old rate."""
+    """A resumed run uses the new rate, not the one in the checkpoint's optimiser state."""
     rates = Rates()
     fit(folder, 0, max_epochs=1)
     fit(folder, 0, max_epochs=1, lr=0.5, callbacks=[rates], ckpt_path=folder / "checkpoints/step=5.ckpt")

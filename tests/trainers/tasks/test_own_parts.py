@@ -146,7 +146,7 @@ def test_weights_and_smoothing_are_the_loss_s():
 
 
 def test_several_labels_of_which_some_are_unknown():
-    """Unknown labels count in no loss that has a value for each label."""
+    """Unknown labels are left out of the default loss and of ``BCEWithLogitsLoss``, which has a value for each label."""
     y = np.random.default_rng(1).integers(-1, 2, (60, 4))
     trained = []
     for own in ({}, {"loss": nn.BCEWithLogitsLoss()}):
