@@ -122,8 +122,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             pin_memory: pin the queue's memory, so that ``batch.to("cuda")`` overlaps with the training.
             feature_cache: read features from files, with a cache of this size on each machine: bytes such as "8GiB", or "auto" for the free memory.
             prefetch_steps: with ``feature_cache``, number of future steps whose rows are planned; by default 256. 0 if batches depend on the training.
-            schedule: schedule with the items and the address of each batch, instead of the arguments from ``split`` to ``world_size``; ``sampler`` must
-                then be prepared.
+            schedule: items and address of each batch, instead of the arguments from ``split`` to ``world_size``; ``sampler`` must be prepared.
 
         Raises:
             InputError: an argument is invalid or has no effect together with the others, or CUDA is requested but not available.

@@ -237,7 +237,7 @@ def test_a_mistake_in_a_child():
 
 def test_a_consumer_drops_the_case_before(folder):
     consumer = Consumer(partial(hoptrain.open_loader, "all"), folder)
-    with refused("nothing", "load", "prepare() first", RuntimeError):
+    with refused("no case", "load", "prepare()", RuntimeError):
         consumer.load(0)
     for count in (32, 16):
         consumer.prepare(Case(fanouts=(2,), batch_size=16, seeds=np.arange(count)))

@@ -109,7 +109,7 @@ def test_absent_peers_are_named(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(options.harness, "load", lambda: {"busy_cores": 0.1, "load_average": 0.7})
     run(folder, tmp_path / "out", "--threads", "1")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("others use 0.1 cores of this machine, and its load average is 0.7: ")
+    assert lines[0].startswith("other programs use 0.1 cores of this machine, and its load average is 0.7: ")
     assert lines[1:4] == [f"skipped {name}: not installed" for name in ("dgl", "pyg-lib", "torch-sparse")]
 
 

@@ -287,8 +287,7 @@ class SampledDataModule(SharedDataModule):
             cuda_graphs: with sampler_device cuda, record the kernels of a bulk as a CUDA graph and replay it for bulks of the same shape.
             feature_cache: read features from disk, with a cache of this size on each machine: bytes such as 8GiB, or auto for the free memory.
             prefetch_steps: with feature_cache, the number of future steps whose feature rows are planned; by default 256.
-            class_balanced_sampling: draw an epoch's seeds with replacement so that all classes of the training split are drawn equally often
-                (``WeightedSeedSampler``).
+            class_balanced_sampling: draw an epoch's seeds with replacement, and all classes of the training split equally often.
             eval_sampler: sampling algorithm of the mini-batches that validation, test and predict get, such as NeighborSampler with fanouts [-1, -1]
                 for all neighbours. By default these stages get node ids, and evaluate them layer by layer from full neighbourhoods.
 

@@ -67,8 +67,7 @@ def read_plain(
     Args:
         edges: edge table (file or data frame) with columns ``src`` and ``dst`` (or ``source`` and ``target``, or other usual names; otherwise the first
             two columns) and optionally ``weight`` and ``time``. All other columns are edge features. Edge ids are row numbers.
-        features: node table with a column ``id`` (otherwise the first column) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) with row i
-            for node i.
+        features: node table with a column ``id`` (otherwise the first) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) by node.
         labels: table of ids and labels, or a ``.npy`` file.
         split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random.
         columns: roles of the columns of ``edges``, in their order; "-" for a column that is left out.
@@ -76,8 +75,7 @@ def read_plain(
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
         is_text: True to treat ids as names even if they look like numbers.
-        undirected: True to add the reverse of each edge that is not a loop, with ids after those of all edges. Unless edges have times, repeated pairs
-            are merged.
+        undirected: True to add the reverse of each edge that is no loop, with ids after all others. Without times, repeated pairs are merged.
         reading: options for reading cells of feature columns.
         name: name of the data set.
         scratch: folder for temporary files that hold the edges: 16 bytes per edge, more with weights, times and features.

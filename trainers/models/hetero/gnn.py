@@ -64,8 +64,7 @@ class HeteroGNN(nn.Module):
             num_layers: number of layers, which equals the hops of a mini-batch.
             dropout: dropout probability of the inputs of hidden layers (and of the attention weights of gat and han).
             input_dropout: dropout probability of the features.
-            standardize_features: subtract from each feature its mean and divide by its standard deviation, both over the training nodes of the seed
-                type, or over all nodes of another type.
+            standardize_features: standardise each feature by mean and deviation of the seed type's training nodes, or of all nodes of another type.
             heads: number of attention heads, which divide ``hidden_channels`` among them.
             num_bases: number of basis matrices that the relations of rgcn share; 0 gives each relation its own matrix.
             edge_channels: number of features of an edge, by relation (``source:name:destination``), which gatv2 and transformer read.
