@@ -18,7 +18,7 @@ BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 
 
 def to_bfloat16(values: Array) -> Array:
-    """Round float32 values to the nearest bfloat16, ties to even. It halves a feature store's size and keeps float32's range."""
+    """Round float32 values to the nearest bfloat16, ties to even. bfloat16 halves the size of the features and keeps float32's range."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
     rounded[np.isnan(values)] = 0x7FC0  # rounding could turn a NaN into infinity
@@ -26,7 +26,7 @@ def to_bfloat16(values: Array) -> Array:
 
 
 def as_float32(x: Array) -> Array:
-    """Return features of any supported dtype, including ``BFLOAT16``, as C-contiguous float32; copied only if necessary."""
+    """Return features of any supported dtype, including ``BFLOAT16``, as C-contiguous float32. Values are copied only if necessary."""
     if x.dtype == BFLOAT16:
         x = (np.ascontiguousarray(x).view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
     with np.errstate(over="ignore"):
@@ -34,7 +34,7 @@ def as_float32(x: Array) -> Array:
 
 
 def as_array(values: Any) -> Array:
-    """Return a torch tensor on any device, or any array-like, as an array; torch.bfloat16 becomes ``BFLOAT16``. Copied only if necessary."""
+    """Return a torch tensor on any device, or any array-like, as an array; torch.bfloat16 becomes ``BFLOAT16``. Values are copied only if necessary."""
     if isinstance(values, np.ndarray):  # includes np.memmap
         return values
     if not hasattr(values, "detach"):
@@ -48,7 +48,7 @@ def as_array(values: Any) -> Array:
 
 
 def read_only(array: Array) -> Array:
-    """Return a read-only view. Numba compiles a kernel once for it, whether the array is mapped from a file or not."""
+    """Return a read-only view, so that Numba compiles a kernel only once for arrays in memory and for arrays mapped from files."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
@@ -65,7 +65,7 @@ def as_weights(weights: Any) -> Array:
 def as_labels(name: str, y: Array, num_classes: int) -> Array:
     """Convert labels of PyG or DGL: (V, 1) to (V,), and floats that are all whole numbers to integers, with NaN as -1 (no label).
 
-    Numbers (V,) stay targets if ``num_classes`` is 1. Warnings use the data set's ``name``.
+    If ``num_classes`` is 1, one-dimensional labels are regression targets and keep their values. Warnings contain the data set's ``name``.
     """
     y = y.reshape(-1) if y.shape[1:] == (1,) else y
     if y.dtype.kind != "f" or (y.ndim == 1 and num_classes == 1):
@@ -75,7 +75,7 @@ def as_labels(name: str, y: Array, num_classes: int) -> Array:
     if not np.array_equal(whole, np.nan_to_num(y, nan=-1)):
         return y
     if y.ndim == 1:
-        _log.warning(f"{name}: y is {y.dtype} with whole numbers only, which are taken as classes; for a regression give num_classes=1")
+        _log.warning(f"{name}: y is {y.dtype} with whole numbers only, which are read as classes; for regression, set num_classes=1")
     return whole
 
 
@@ -90,12 +90,12 @@ def offset_dtype(count: int) -> np.dtype[Any]:
 
 
 def is_integer(dtype: DTypeLike) -> bool:
-    """Return whether a dtype is an integer type. bool is not."""
+    """Return whether a dtype is an integer type; bool does not count as one."""
     return np.issubdtype(np.dtype(dtype), np.integer)
 
 
 def check_numbers(name: str, what: str, x: Array) -> None:
-    """Raise InputError if the features ``x`` (N, F) are not finite real numbers. Messages use the data set's ``name`` and ``what``."""
+    """Raise InputError if the features ``x`` (N, F) are not finite real numbers. The message names the data set (``name``) and the features (``what``)."""
     if x.dtype.kind not in "fiu" and x.dtype != BFLOAT16:
         raise InputError(
             f"{name}: {what} is {x.dtype}: features must be floating-point numbers or integers; convert it, for example with {what}.astype(np.float32)"
@@ -122,7 +122,7 @@ def _is_finite(x: Array) -> Array:
 
 
 def ids_at(edge_ids: Array | None, places: Array) -> Array:
-    """Return the edge ids at the positions ``places`` (N,), given ``Graph.edge_ids``. -1 stays -1."""
+    """Return the ids of the edges at the CSC positions ``places`` (N,). ``edge_ids`` is ``Graph.edge_ids``. Position -1 has the id -1."""
     if edge_ids is None:
         return places
     if len(edge_ids) == 0:  # then all positions are -1

@@ -23,13 +23,13 @@ class RelationColumns:
     Column v, ``indices[indptr[v]:indptr[v + 1]]``, holds the sources of the edges into v: the in-neighbours that a GNN layer
     aggregates. Self loops, multi-edges and isolated nodes are allowed.
 
-    An edge has a *position*, its index in ``indices``, which samplers and their blocks use. It also has an *id*, its number in the order in
-    which edges were given, which PyG and DGL objects use. ``ids_of`` and ``csc_positions`` convert between them.
+    An edge has a *position*, its index in ``indices``, which samplers and their blocks use. It also has an *id*, its index in the order in which
+    edges were given, which PyG and DGL objects use. ``ids_of`` and ``csc_positions`` convert between them.
 
     Attributes:
         indptr: (N+1,) offset of each column in ``indices``, ``indptr[N] == E``; int32 if E < 2**31, else int64 (always int64 in old files).
         indices: (E,) sources, as ids within their node type; int32 if they fit, else int64.
-        weights: (E,) float32 or float64, finite and not negative, or None: the sampling weight of each edge, relative to the others of its column.
+        weights: (E,) float32 or float64, finite and not negative, or None: the sampling weight of each edge, relative to the other edges of its column.
         times: (E,) int64, or None: the time stamp of each edge, in any unit and from any origin.
         edge_ids: (E,) the distinct id of the edge at each position, int32 if they fit, else int64; None if ids equal positions.
         num_src: number of nodes of the source type.
@@ -115,10 +115,10 @@ class RelationColumns:
         return ids_at(self.edge_ids, places)
 
     def csc_positions(self, ids: Array) -> Array:
-        """Return the positions (N,) int64 of the edges with the given ids (N,). Takes O(E) time unless ids equal positions.
+        """Return the positions (N,) int64 of the edges with the given ids (N,). This takes O(E) time, unless ids equal positions.
 
         Raises:
-            InputError: no edge has one of the ids.
+            InputError: an id belongs to no edge.
         """
         wanted, inverse = np.unique(np.asarray(ids), return_inverse=True)
         if self.edge_ids is None:
@@ -169,8 +169,8 @@ class RelationColumns:
     def in_memory(self) -> Self:
         """Return a copy in this process's memory, in huge pages if the system grants NumPy's request for them.
 
-        Use it for sampling within one process (``num_workers=0``, or threads): sampling from a mapped file takes about 25 % longer, because
-        its pages are small. A mapping has other advantages: all processes of a machine share it, and it needs no reading before the first batch.
+        Use it for sampling within one process (``num_workers=0``, or threads): sampling from a mapped file takes about 25 % longer, because its pages
+        are small. The advantages of a mapped file are that all processes of a machine share it, and that nothing is read before the first batch.
         """
         arrays = {name: np.array(array) for name, array in self.arrays().items()}
         arrays["indptr"] = arrays["indptr"].astype(offset_dtype(self.num_edges), copy=False)
@@ -183,7 +183,7 @@ class RelationColumns:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], is_sorted: bool | None, validate: bool = False, num_src: int | None = None) -> Self:
-        """Build columns from ``arrays()``; other entries are ignored. ``num_src`` is by default the number of columns.
+        """Build columns from the result of ``arrays()``; further entries are ignored. ``num_src`` is by default the number of columns.
 
         Raises:
             InputError: with ``validate``: the arrays are invalid, or ``is_sorted`` is True and a column is not sorted.
@@ -261,7 +261,7 @@ def _narrow_ids(indices: Array, num_nodes: int) -> Array:
 
 
 def check_ids(ids: Array, num_nodes: int, what: str) -> None:
-    """Raise InputError if an id is outside [0, num_nodes). The message names it by ``what`` and its position."""
+    """Raise InputError if an id is outside [0, num_nodes). The message names the id by ``what`` and its index."""
     bad = first_out_of_range(ids, num_nodes)
     if bad >= 0:
         raise InputError(
@@ -271,7 +271,7 @@ def check_ids(ids: Array, num_nodes: int, what: str) -> None:
 
 
 def as_offsets(indptr: Array) -> Array:
-    """Return CSC offsets as int32 or int64. Raise InputError if there are none or they are not integers."""
+    """Return CSC offsets as int32 or int64. Raise InputError if ``indptr`` is empty or does not hold integers."""
     indptr = np.asarray(indptr)
     if indptr.ndim != 1 or len(indptr) == 0:
         raise InputError(f"indptr has shape {indptr.shape}: it must hold V + 1 offsets; for an empty graph give [0]")

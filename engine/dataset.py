@@ -32,7 +32,7 @@ from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.engine.store import FolderWriter, checking, complete_header, create_new_folder, open_folder
 
 ONLY: Relation = ("", "", "")
-"""The relation of a homogeneous graph, for code that handles both kinds of graphs."""
+"""The only relation of a homogeneous graph, for code that handles homogeneous and heterogeneous graphs alike."""
 
 
 class Contents(NamedTuple):
@@ -121,11 +121,11 @@ class BaseDataset(ABC):
     def with_random_splits(self, train: float = 0.6, val: float = 0.2, *, seed: int = 0) -> Self:
         """Return a copy with random splits ``train``, ``val`` and ``test`` of the labelled nodes, or of all nodes without labels.
 
-        They are the same on every machine.
+        The splits are the same on every machine.
 
         Args:
-            train: share of the nodes to train on.
-            val: share of the nodes for validation; the others are for the test.
+            train: fraction of the nodes for training.
+            val: fraction of the nodes for validation; the remaining nodes are for testing.
             seed: seed of the random choice.
 
         Raises:
@@ -151,7 +151,8 @@ class BaseDataset(ABC):
     def stores(self) -> dict[str, Rows]:
         """Return all feature and label tables by the names that batches use.
 
-        Node tables are ``x`` (``x.TYPE`` for several node types) and ``y``. ``edge_attr`` (``edge_attr.SOURCE:NAME:DESTINATION``) is by edge id.
+        Node tables are ``x`` (``x.TYPE`` for several node types) and ``y``. The row of an edge in ``edge_attr`` (``edge_attr.SOURCE:NAME:DESTINATION``) is its
+        edge id.
         """
         own = self.contents()
         by_node = {f"x.{kind}" if kind else "x": rows for kind, rows in own.x.items()}
@@ -162,7 +163,7 @@ class BaseDataset(ABC):
         """Write the data set into a new folder. ``path`` must not exist yet; ``open`` reads it.
 
         Args:
-            path: the folder.
+            path: the new folder.
             features: storage format of node and edge features: int8, int4, float16 or bfloat16; by default their dtype is kept.
 
         Raises:
@@ -185,7 +186,7 @@ class BaseDataset(ABC):
         return self._arrays(self._tables())
 
     def header(self) -> dict[str, Any]:
-        """Return the entries of the folder's header."""
+        """Return the entries that ``save`` writes to the folder's header."""
         return {"name": self.name, "num_classes": self.num_classes, "info": dict(self.meta)} | self.graph.header()
 
     def _tables(self) -> dict[str, Rows]:
@@ -232,21 +233,21 @@ class BaseDataset(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class Dataset(BaseDataset):
-    """Graph, features, labels and splits of V nodes and their edges; read-only.
+    """A data set of V nodes with one node type: graph, features, labels and splits; read-only.
 
     The constructor validates its arguments; ``Dataset.open`` relies on checksums instead. Arrays may be NumPy arrays or torch tensors. Labels and
     splits of other integer dtypes are converted. Training needs no more than ``Dataset(x=x, y=y, edge_index=edge_index, splits={"train": train_mask})``.
 
     Attributes:
         name: name of the data set in messages and logs.
-        graph: the graph; or give ``edge_index``.
+        graph: the graph; None if ``edge_index`` is given.
         x: (V, F) features as stored (float32, float16, ``BFLOAT16``, uint8 or another dtype of real numbers), ``QuantizedRows``, or None.
         edge_attr: (R, D) edge features as stored, of any dtype that x may have, or None. Row i belongs to the edge with id i
             (``Graph.edge_ids``), so rows follow the order of ``edge_index``. R must exceed the largest id. (R,) is taken as (R, 1).
         y: (V,) int64 classes in [0, num_classes), -1 for no label; or (V, num_classes) uint8 of 0 and 1 for several labels, int8 with -1
             where some are unknown; or (V,) or (V, num_classes) float32 regression targets, NaN for none; or None.
-        splits: node ids (N,) int64 by name: ``train``, ``val``, ``test`` or any other identifier. Boolean masks (V,) are converted. ``valid``,
-            ``validation``, ``dev``, ``Training`` and the like become the first three.
+        splits: node ids (N,) int64 by name: ``train``, ``val``, ``test`` or any other identifier. Boolean masks (V,) are converted. Synonyms of the
+            first three names, such as ``valid``, ``dev`` or ``Training``, are replaced by them.
         num_classes: number of classes or targets; 0 to count them from the labels, and 0 without labels. Floats (V,) that are all whole numbers are
             classes, except with 1, which makes them regression targets.
         edge_y: (R,) edge labels by edge id, encoded as ``y``, except that floats are always regression targets; or None.
@@ -381,7 +382,7 @@ class Dataset(BaseDataset):
         ``edge_attr`` is kept. A warning and ``meta["not_carried"]`` name the attributes that are dropped.
 
         Args:
-            data: the graph.
+            data: the ``Data`` object.
             name: name of the data set in messages.
             time_attr: name of an edge or node attribute with integer times. With node times, an edge has its source's time.
 
@@ -400,10 +401,10 @@ class Dataset(BaseDataset):
         Labels, masks and dropped fields are treated as in ``from_pyg``.
 
         Args:
-            graph: the graph.
+            graph: the ``DGLGraph``.
             name: name of the data set in messages.
-            weight_attr: name of the field of edges with weights, for which DGL has no fixed name.
-            time_attr: name of a field of edges, or of nodes, with integer times. With node times, an edge has its source's time.
+            weight_attr: name of the edge field with weights, for which DGL has no fixed name.
+            time_attr: name of an edge field or node field with integer times. With node times, an edge has its source's time.
 
         Raises:
             InputError: a named field is missing, or a field is not valid in a data set.
@@ -418,14 +419,14 @@ class Dataset(BaseDataset):
     def from_networkx(cls, graph: Any, *, name: str = "data", label_attr: str | None = None) -> Dataset:
         """Read a networkx graph. Nodes are numbered in its order; an undirected edge becomes two edges, with the same attributes.
 
-        It takes these attributes under their usual names: of nodes ``x`` or ``feat``, ``y`` or ``label``, and masks as in ``from_pyg``; of edges
-        ``weight``, ``time``, and ``edge_attr`` or ``feat``. Labels that are texts become classes, whose names are in ``meta["classes"]``. A node
-        without a label has none. A warning and ``meta["not_carried"]`` name the attributes that are dropped.
+        Node attributes are ``x`` or ``feat``, ``y`` or ``label``, and masks as in ``from_pyg``. Edge attributes are ``weight``, ``time``, and
+        ``edge_attr`` or ``feat``. Labels that are texts become classes, whose names are in ``meta["classes"]``. Nodes may lack a label. A warning and
+        ``meta["not_carried"]`` name the attributes that are dropped.
 
         Args:
             graph: a graph, directed or undirected, also with parallel edges.
             name: name of the data set in messages.
-            label_attr: name of the attribute of nodes with labels, instead of ``y`` or ``label``.
+            label_attr: name of the node attribute with labels, instead of ``y`` or ``label``.
 
         Raises:
             InputError: only some of the nodes or edges have an attribute, or it is not valid in a data set.

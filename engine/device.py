@@ -18,7 +18,7 @@ PLACEMENTS = ("auto", "device", "pinned")
 
 
 def split_device(device: str) -> tuple[str, int | None]:
-    """Split a torch device name into kind and GPU number: "cuda:3" gives ("cuda", 3), "cuda" gives ("cuda", None)."""
+    """Split a torch device name into kind and GPU index: "cuda:3" gives ("cuda", 3), "cuda" gives ("cuda", None)."""
     kind, _, number = device.partition(":")
     return (kind, int(number)) if kind == "cuda" and number.isdecimal() else (device, None)
 
@@ -50,7 +50,7 @@ def cuda_status(gpu: int | None = None) -> str | None:
 
 
 def default_gpu() -> int:
-    """Return the number of this process's GPU: torch's current device if torch has initialised CUDA, else the local rank."""
+    """Return the index of this process's GPU: torch's current device if torch has initialised CUDA, else the local rank."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return int(torch.cuda.current_device())
@@ -63,7 +63,7 @@ def check_cuda(gpu: int | None = None) -> None:
     """Raise InputError if CUDA cannot be used on a GPU, by default this process's.
 
     Raises:
-        InputError: ``cuda_status`` gives a reason; the message has it.
+        InputError: CUDA cannot be used. The message contains the reason that ``cuda_status`` returns.
     """
     reason = cuda_status(gpu)
     if reason is not None:

@@ -85,7 +85,7 @@ EXPLAINED: Final = {
         'Run `hoptrain doctor --gpu`, which checks each of them and prints the remedy. Or use `device="cpu"` or `--data.sampler_device cpu`.',
     ),
 }
-"""(cause, remedy) of errors that need more than one line, by the name at the end of their messages.
+"""Name at the end of an error message -> (cause, remedy), for errors whose explanation needs more than one line.
 
 ``hoptrain explain NAME`` and docs/errors.md show them.
 """

@@ -23,9 +23,9 @@ class Graph(RelationColumns):
     Attributes:
         indptr: (V+1,) offset of each column in ``indices``; ``indptr[V] == E``.
         indices: (E,) source nodes.
-        weights: (E,) float32 or float64, or None: the sampling weight of each edge, relative to the others of its column.
+        weights: (E,) float32 or float64, or None: the sampling weight of each edge, relative to the other edges of its column.
         times: (E,) int64, or None: the time stamp of each edge, in any unit and from any origin.
-        edge_ids: (E,) the id of the edge at each position: its number in input order. None if ids equal positions.
+        edge_ids: (E,) the id of the edge at each position: its index in input order. None if ids equal positions.
 
     Examples:
         >>> from hoptrain import Graph
@@ -86,7 +86,7 @@ class Graph(RelationColumns):
         """Open a folder written by ``save`` as memory-mapped arrays: nothing is copied, and processes share the pages.
 
         Args:
-            path: the folder.
+            path: folder that ``save`` wrote.
             verify: whether to compare checksums; by default only for folders up to 256 MiB.
 
         Raises:
@@ -141,7 +141,7 @@ class Graph(RelationColumns):
 
     @classmethod
     def from_pyg(cls, data: Any, *, time_attr: str | None = None) -> Graph:
-        """Read a homogeneous ``torch_geometric.data.Data``. Edge ids are the columns of ``edge_index``; ``edge_weight`` becomes the weights.
+        """Read a homogeneous ``torch_geometric.data.Data``. An edge's id is its column in ``edge_index``; ``edge_weight`` becomes the weights.
 
         Args:
             data: the graph, with ``edge_index`` (2, E).
@@ -161,7 +161,7 @@ class Graph(RelationColumns):
 
     @classmethod
     def from_edge_index(cls, edge_index: Any, num_nodes: int | None = None, *, weights: Any = None, times: Any = None) -> Graph:
-        """Read ``edge_index`` (2, E) as in PyG: a row of sources and a row of destinations, as NumPy array or torch tensor.
+        """Read ``edge_index`` (2, E) as in PyG, a NumPy array or torch tensor: row 0 has the sources, row 1 the destinations.
 
         ``weights`` (E,) or (E, 1) may have any real dtype; dtypes other than float32 and float64 are converted to float32.
         ``from_edges`` describes the other arguments.
@@ -174,9 +174,9 @@ class Graph(RelationColumns):
         """Read a homogeneous ``dgl.DGLGraph``; edge ids are DGL's.
 
         Args:
-            graph: the graph.
-            weight_attr: name of the field of edges with weights.
-            time_attr: name of a field of edges, or of nodes, with integer times. With node times, an edge has its source's time.
+            graph: the ``DGLGraph``.
+            weight_attr: name of the edge field with weights.
+            time_attr: name of an edge field or node field with integer times. With node times, an edge has its source's time.
 
         Raises:
             InputError: the graph has several edge types, or a named field is missing.

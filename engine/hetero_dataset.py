@@ -21,7 +21,7 @@ from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class HeteroDataset(BaseDataset):
-    """Heterogeneous graph, features, labels and splits; read-only, validated by the constructor.
+    """A data set with a heterogeneous graph, features, labels and splits; read-only, validated by the constructor.
 
     Attributes:
         name: name of the data set in messages and logs.
@@ -29,7 +29,7 @@ class HeteroDataset(BaseDataset):
         seed_type: the type of the V nodes that have labels and splits.
         x: (V_t, F_t) features as stored, or ``QuantizedRows``, for the types t that have some. All arrays may be NumPy arrays or torch tensors.
         edge_attr: (R, D) edge features as stored, of any dtype that x may have, for the relations that have some. Row i belongs to the edge
-            with id i (``RelationColumns.edge_ids``). (R,) is one feature.
+            with id i (``RelationColumns.edge_ids``). An array (R,) counts as one feature.
         y: (V,) integer classes, -1 for no label; or (V, C) of 0 and 1 for several labels; or (V,) or (V, C) float32 regression targets, NaN
             for none; or None.
         splits: node ids (N,) of ``seed_type``, or masks (V,), by name: ``train``, ``val``, ``test`` or any other identifier.
@@ -127,7 +127,7 @@ class HeteroDataset(BaseDataset):
         return Contents(self.graph.num_nodes, self.graph.relations, self.x, self.edge_attr, self.edge_splits)
 
     def header(self) -> dict[str, Any]:
-        """Return the entries of the folder's header."""
+        """Return the entries that ``save`` writes to the folder's header."""
         by_relation = {"edge_features": self.edge_attr, "edge_splits": self.edge_splits}
         own = {"seed_type": self.seed_type, "features": list(self.x)} | {name: list(map(list, of)) for name, of in by_relation.items()}
         return BaseDataset.header(self) | own
@@ -186,12 +186,12 @@ class HeteroDataset(BaseDataset):
     ) -> HeteroDataset:
         """Read a ``torch_geometric.data.HeteroData``: its edges and, if set, ``x`` of node types and ``edge_attr`` of edge types.
 
-        Labels ``y`` and masks, named as in ``Dataset.from_pyg``, are those of ``seed_type``. A warning and ``meta["not_carried"]`` name the
+        Labels ``y`` and masks, named as in ``Dataset.from_pyg``, are read from ``seed_type``. A warning and ``meta["not_carried"]`` name the
         attributes that are dropped.
 
         Args:
-            data: the graph.
-            seed_type: the node type to train on; by default the only one with a ``y``.
+            data: the ``HeteroData`` object.
+            seed_type: node type to train on; by default the only node type with a ``y``.
             name: name of the data set in messages.
             weight_attr: name of the edge attribute with weights; at least one edge type must have it.
             time_attr: name of an edge or node attribute with integer times. With node times, an edge has its source's time.

@@ -88,7 +88,7 @@ class HeteroGraph:
         ``weights`` (E,) and ``times`` (E,) are for the relations that have them, one for each edge. Parallel edges are kept in input order.
 
         Raises:
-            InputError: the constructor would raise it, lengths differ, or an edge has a node that does not exist.
+            InputError: the constructor rejects an argument, lengths differ, or an edge has a node that does not exist.
         """
         graph = cls(num_nodes, {})
         given = {"weights": weights or {}, "times": times or {}}
@@ -104,10 +104,10 @@ class HeteroGraph:
 
     @classmethod
     def from_pyg(cls, data: Any, *, weight_attr: str | None = None, time_attr: str | None = None) -> HeteroGraph:
-        """Read a ``torch_geometric.data.HeteroData``. Edge ids are the columns of each ``edge_index`` (2, E).
+        """Read a ``torch_geometric.data.HeteroData``. An edge's id is its column in the ``edge_index`` (2, E) of its type.
 
         Args:
-            data: the graph.
+            data: the ``HeteroData`` object.
             weight_attr: name of the edge attribute with weights; at least one edge type must have it.
             time_attr: name of an edge or node attribute with integer times. With node times, an edge has its source's time.
 
@@ -209,7 +209,7 @@ class HeteroGraph:
         return sum(columns.num_edges for columns in self.relations.values())
 
     def numbered(self, vertices: Mapping[str, Array]) -> Array:
-        """Return the nodes (B_t,) of some types t as global numbers (B,) int64, one type after the other.
+        """Convert node ids (B_t,), given by node type t, to numbers (B,) int64 that are unique in the whole graph, one type after another.
 
         A type's numbers follow those of all types before it in ``num_nodes``.
 

@@ -122,7 +122,7 @@ def check_num_nodes(num_nodes: int, most: int) -> None:
 
 
 def parse_size(size: float | str, option: str) -> tuple[float, int]:
-    """Parse the size in an option's value into (share, bytes), one of them 0: "2GiB" gives (0.0, 2147483648), 0.1 gives (0.1, 0).
+    """Parse an option's size into (share, bytes), of which one is 0: "2GiB" gives (0.0, 2147483648), 0.1 gives (0.1, 0).
 
     Raises:
         InputError: the value is neither bytes with a unit nor a share in (0, 1].

@@ -1,7 +1,7 @@
 """Schedules that assign items to batches, as a pure function of (seed, epoch, world size).
 
-``StepSchedule`` is the interface that loaders, worker tasks and GPU samplers use. For each step it has the items of this rank's batch, and the
-address of its random numbers. A batch depends on nothing else, so any process can compute it at any time.
+``StepSchedule`` is the interface that loaders, worker tasks and GPU samplers use. For each step it returns the items of this rank's batch, and the
+address of the batch's random numbers. A batch depends on nothing else, so any process can compute it at any time.
 
 ``Schedule`` shuffles the seeds of a split and shards them across ranks. Every rank has the same number of steps, and each seed of an epoch is in
 exactly one batch of one rank. So no rank waits in an all-reduce for another that has run out of data, and no metric counts a node twice.
@@ -28,8 +28,8 @@ class Address(NamedTuple):
 
     Attributes:
         seed: random seed, in [0, 2**64).
-        epoch: number of the epoch, in [0, 2**20).
-        batch: number of the batch within the epoch, counted over all ranks, in [0, 2**32).
+        epoch: index of the epoch, in [0, 2**20).
+        batch: index of the batch within the epoch, counted over all ranks, in [0, 2**32).
     """
 
     seed: int
@@ -52,7 +52,7 @@ class StepSchedule(Protocol):
 
     @property
     def rank(self) -> int:
-        """Number of this rank, in [0, world_size)."""
+        """Index of this rank, in [0, world_size)."""
 
     @property
     def world_size(self) -> int:
@@ -69,7 +69,7 @@ class StepSchedule(Protocol):
         """Return the number of items that all ranks together have at ``step``."""
 
     def batch_number(self, step: int) -> int:
-        """Return the number of this rank's batch within the epoch, counted over all ranks. A rank's numbers are consecutive."""
+        """Return the index of this rank's batch within the epoch, counted over all ranks. The indices of a rank's batches are consecutive."""
         return self.rank * self.num_steps + step
 
     def address(self, epoch: int, step: int) -> Address:
@@ -90,12 +90,12 @@ class Schedule(StepSchedule):
     """A schedule that shuffles items and shards them across ``world_size`` ranks, in batches of ``batch_size``.
 
     A step takes ``world_size * batch_size`` items of the epoch's order and gives each rank an equal share. The items left for the last step are
-    distributed evenly. If some rank would get none, the step before takes them, with one item more than ``batch_size`` for some ranks.
+    distributed evenly. If some rank would get no item, the step before takes these items, so that some of its batches have one item more than ``batch_size``.
 
     Attributes:
         items: (N,) ids of the items: the nodes of a split, or the return value of ``Sampler.items``.
         batch_size: number of items per rank and step.
-        rank: number of this rank, in [0, world_size).
+        rank: index of this rank, in [0, world_size).
         world_size: total number of ranks.
         shuffle: True for a new random order in each epoch, False for the order of ``items``.
         seed: random seed, in [0, 2**64).

@@ -31,15 +31,15 @@ HEADER = "header.json"
 VERIFY_LIMIT = 256 << 20
 """Folders up to this many bytes are verified in full on each opening. Larger ones are checked by file size, and in full by ``hoptrain data info``."""
 LEFTOVER_SECONDS = 24 * 60 * 60
-"""Age in seconds from which on the temporary folder of a killed process is removed."""
+"""Minimum age in seconds at which the temporary folder of a killed process is removed."""
 
 PIECE = 64 << 20
 """Number of bytes that are read at once to compute a checksum."""
 _OPENED: dict[Path, str] = {}
-"""Folders that this process has opened -> state of their files at the last opening."""
+"""Path of a folder that this process has opened -> state of its files when it was last opened."""
 _MOST_MARKS = 1000
 _CHECKS = 1
-"""Version of the validation; increase it when checks are added, so that folders are validated once more."""
+"""Version of the validation. Increase it when you add a check, so that known folders are validated again."""
 
 
 def cache_root() -> Path:
@@ -64,7 +64,7 @@ class FolderWriter:
         return array
 
     def add(self, name: str, array: Array) -> None:
-        """Write an array, or flush one that ``create`` returned."""
+        """Write an array, or flush an array that ``create`` returned."""
         path = self.folder / f"{name}.npy"
         if isinstance(array, np.memmap) and str(array.filename) == str(path.resolve()):
             array.flush()
@@ -81,7 +81,7 @@ class FolderWriter:
 def create_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
     """Write a folder under a temporary name and rename it to ``path`` if the body succeeds; delete it otherwise.
 
-    Several processes may write the same ``path``: the first to finish wins, and the work of the others is dropped.
+    Several processes may write the same ``path``: the folder of the first to finish is kept, and the folders of the others are deleted.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear_leftovers(path)

@@ -15,7 +15,7 @@ Span = tuple[float, float]
 STAGES = ("sample", "gather", "wait", "copy", "train")
 
 FEED_SHARE = 0.1
-"""Fraction of its time that a trainer waits for batches, from which on the loader counts as the bottleneck."""
+"""If a trainer waits for batches for at least this fraction of its time, the loader counts as the bottleneck."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,14 +23,14 @@ class BatchTimes:
     """The begin and end of each stage of one batch, from sampling to the end of its training step.
 
     Attributes:
-        epoch: number of the epoch.
-        batch: number of the batch within the epoch.
+        epoch: index of the epoch.
+        batch: index of the batch within the epoch.
         pid: id of the process that sampled the batch; with 0 workers the trainer's.
-        sample: time of sampling.
-        gather: time of gathering features and labels, after ``sample``.
-        wait: time from the request of the batch to its receipt; with 0 workers it includes ``sample`` and ``gather``.
-        copy: time of the copy to the training device.
-        train: time of the training step, on a GPU until its last kernel has finished.
+        sample: begin and end of sampling.
+        gather: begin and end of gathering features and labels, after ``sample``.
+        wait: request of the batch and its receipt; with 0 workers this interval includes ``sample`` and ``gather``.
+        copy: begin and end of the copy to the training device.
+        train: begin and end of the training step; on a GPU it ends when its last kernel has finished.
         num_ready: number of further batches that were ready when this one was taken.
     """
 
@@ -86,7 +86,7 @@ class Timeline:
     """The sums of stage times for the current epoch and for the run.
 
     Attributes:
-        epoch: sums since ``new_epoch()``.
+        epoch: sums of the batches since the last ``new_epoch()``.
         run: sums of all batches except the first, whose wait includes the start of the workers and the loading of compiled code.
     """
 
@@ -112,7 +112,7 @@ class Timeline:
 def bottleneck(totals: Totals, num_workers: int, num_cores: int, num_ranks: int = 1) -> str:
     """Return one sentence that names the bottleneck and a remedy, derived from the measured shares of the time alone.
 
-    1. With workers, a wait of 10 % of the time or more means that they are too slow, because they work in parallel with the trainer. If half of the
+    1. With workers, a wait of 10 % of the time or more means that the workers are too slow, because they work in parallel with the trainer. If half of the
        wait is for first batches of epochs, these are named. Otherwise it is the workers' longest stage or, if they are idle half of the time, the
        queue. More workers are proposed if cores are free for them.
     2. Otherwise the largest of copying, training and the time between steps is named; with 0 workers also sampling.

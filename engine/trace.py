@@ -1,6 +1,6 @@
-"""Writes the timings of a run's batches as a trace file for chrome://tracing and https://ui.perfetto.dev.
+"""Trace files with the timings of a run's batches, for chrome://tracing and https://ui.perfetto.dev.
 
-One rank is a process of the trace. Its rows ("threads") are wait, copy and train, and one or more for each sampler process, if it makes several batches
+Each rank is a process of the trace. Its rows ("threads") are wait, copy and train, and one or more for each sampler process, if it makes several batches
 at once. The queue's length is a counter. Times are microseconds of ``time.perf_counter``, so the files of all ranks of a machine share one time axis.
 """
 

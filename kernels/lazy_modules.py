@@ -11,8 +11,9 @@ from types import ModuleType
 def lazy_import(name, **attributes):
     """Replace the module ``name`` by a placeholder for the imports within this context; afterwards the module counts as not imported.
 
-    The placeholder has ``attributes``. Access to any other attribute, within the context or later, imports the real module and returns the attribute of
-    that. So a library that does use the module is only slower. Nothing is replaced if the module is already loaded, or its package is not installed.
+    The placeholder has ``attributes``. Access to any other attribute, within the context or later, imports the real module and returns its attribute. So a
+    library that does use the module still works; the import only happens later. Nothing is replaced if the module is already loaded, or its package is not
+    installed.
 
     Args:
         name: Full name of the module.

@@ -26,7 +26,7 @@ CACHE_ROOT_VARIABLE = "HOPTRAIN_NUMBA_ROOT"
 
 
 _SEALED = "sealed"
-"""Suffix of the names of cache folders whose files end with a checksum."""
+"""Suffix in the name of a cache folder whose files end with a checksum."""
 _DIGEST_BYTES = 16
 
 
@@ -71,7 +71,7 @@ def _with_checksums(files):
         def _load_data(self, name):
             path = self._data_path(name)
             if unsealed(path) is None:
-                raise OSError(f"{path} is damaged")  # the error makes Numba recompile and overwrite the file
+                raise OSError(f"the cached machine code in {path} is damaged")  # the error makes Numba recompile and overwrite the file
             return super()._load_data(name)
 
         @contextlib.contextmanager
@@ -197,8 +197,8 @@ def private_folder(path):
     """Create the folder for this user alone, with missing parents readable by others. Return its path with links resolved.
 
     Raises:
-        OSError: the folder cannot be created or written, or others could write into it or replace it. That is so if it or a parent belongs
-            to another user than this one or root, or is writable by group or others. Sticky parents such as /tmp are accepted.
+        OSError: the folder cannot be created or written, or others could write into the folder or replace it. They can if the folder or a parent
+            belongs to a user other than this one and root, or is writable by group or others. Sticky parents such as /tmp are accepted.
     """
     path = path.resolve()
     for folder in (*reversed(path.parents), path):
@@ -208,7 +208,7 @@ def private_folder(path):
         if is_shared or status.st_uid not in (0, os.getuid()):
             raise PermissionError(f"{folder} can be changed by others")
     if not os.access(path, os.W_OK | os.X_OK):
-        raise PermissionError(f"{path} cannot be written")
+        raise PermissionError(f"the cache folder {path} cannot be written")
     return path
 
 

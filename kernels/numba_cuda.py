@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 _ASKS = "numba.cuda.np.arrayobj"
-"""Module of numba-cuda that looks up ``numpy.row_stack`` when it is imported."""
+"""Name of the module of numba-cuda that looks up ``numpy.row_stack`` when it is imported."""
 
 
 def _import():

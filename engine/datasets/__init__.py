@@ -1,4 +1,4 @@
-"""Data sets by name: where each comes from, and how it is converted to a folder of arrays.
+"""Data sets by name: their sources, and their conversion to folders of arrays.
 
 ``load.py``       ``load_dataset``, ``load_hetero_dataset`` and the registry; ``load_graphs.py`` has ``load_small_graphs``
 ``listing.py``    ``list_datasets``

@@ -19,7 +19,7 @@ _GRID = 10_000
 
 
 def load_diabetes_knn(name: str, root: Path | None, scale: float) -> Dataset:
-    """Open the data set. The first call converts it and stores it in the cache."""
+    """Open ``diabetes-knn``. The first call converts scikit-learn's data and stores the result in the cache."""
     return open_cached(Dataset, f"{name}-{_VERSION}", lambda writer: convert_diabetes().write_to(writer))
 
 

@@ -18,7 +18,7 @@ _VERSION = 1
 
 
 def load_digits_knn(name: str, root: Path | None, scale: float) -> Dataset:
-    """Open the data set. The first call converts it and stores it in the cache."""
+    """Open ``digits-knn``. The first call converts scikit-learn's digits and stores the result in the cache."""
     return open_cached(Dataset, f"{name}-{_VERSION}", lambda writer: convert_digits().write_to(writer))
 
 
@@ -46,7 +46,7 @@ def convert_digits() -> Dataset:
 
 
 def nearest_neighbors(points: Array, k: int) -> Array:
-    """Return the k nearest other points (N, k) int64 of each point (N, D); ties are resolved by id. Exact, because coordinates are integers."""
+    """Return the ids (N, k) int64 of the k other points nearest to each point (N, D); ties go to the smaller id. Exact for integer coordinates."""
     norms = (points * points).sum(axis=1)
     distances = norms[:, None] + norms[None, :] - 2 * (points @ points.T)
     np.fill_diagonal(distances, np.iinfo(np.int64).max)

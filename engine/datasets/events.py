@@ -27,7 +27,7 @@ _NONE: Array = np.empty(0, np.int64)
 class Events:
     """E events in order of time, validated by the constructor. Arrays may be NumPy arrays or torch tensors.
 
-    An event's number is its index. Events with equal times keep their order.
+    Events are identified by their index. Events with equal times keep their order.
 
     Attributes:
         src: (E,) source nodes in [0, V).
@@ -35,9 +35,9 @@ class Events:
         t: (E,) times, whole numbers that never decrease, of integer or float dtype. Stored as int64.
         messages: (E, D) features of the events, or None. Stored as float32.
         num_nodes: number of nodes V; by default 0, which means the largest node plus one.
-        destinations: (N,) nodes that may be destinations, from which negatives are drawn; by default those that occur in ``dst``.
-        ends: event numbers (a, b) at which training and validation end: events 0 to a - 1 are for training, a to b - 1 for validation, the
-            others for testing. None if the events are to be split by ratios (``divided``).
+        destinations: (N,) nodes that may be destinations, from which negatives are drawn; by default the nodes that occur in ``dst``.
+        ends: event indices (a, b) at which training and validation end: events 0 to a - 1 are for training, a to b - 1 for validation, the others for
+            testing. None if the events are to be split by ratios (``divided``).
         name: name of the data set in messages.
 
     Examples:
@@ -123,7 +123,7 @@ class Events:
 
     @property
     def splits(self) -> Mapping[str, Array]:
-        """Event numbers of ``train``, ``val`` and ``test`` by split name, without empty splits.
+        """Event indices by split name, ``train``, ``val`` and ``test``, without empty splits.
 
         Raises:
             InputError: ``ends`` is None.
@@ -160,7 +160,7 @@ class Events:
         return replace(self, ends=(train, val))
 
     def graph(self) -> Graph:
-        """Return the events as edges in both directions. Event k gives the edge ids k and E + k. Times are event numbers, so they are distinct."""
+        """Return the events as edges in both directions. Event k gives the edge ids k and E + k. Times are event indices, so they are distinct."""
         src, dst = np.concatenate([self.src, self.dst]), np.concatenate([self.dst, self.src])
         return Graph.from_edges(src, dst, self.num_nodes, times=np.tile(np.arange(len(self.t)), 2))
 
@@ -185,8 +185,8 @@ def load_events(name: str, *, root: str | Path | None = None) -> Events:
     If ``temporal_jodie_wikipedia`` is not found, PyG downloads it.
 
     Args:
-        name: name of the file without ``.npz``, in ``root`` or ``$HOPTRAIN_DATA``; or its path.
-        root: folder that holds the file, and to which it is downloaded.
+        name: name of the file without ``.npz``, in ``root`` or ``$HOPTRAIN_DATA``; or the path of the file.
+        root: folder that holds the file, and to which a missing file is downloaded.
 
     Raises:
         InputError: the file is not found, or does not hold valid events.

@@ -32,7 +32,7 @@ class Entry:
         origin: origin of the data; the path for a file or folder.
         counts: numbers of nodes, edges, features and classes; None if unknown before loading, or not applicable.
         is_present: True if the data set is available offline.
-        is_found: True if it is a file or folder on this machine and not a registered data set.
+        is_found: True if the data set is a file or folder on this machine and not a registered data set.
     """
 
     name: str

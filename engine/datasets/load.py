@@ -95,7 +95,7 @@ def _reversed(data: HeteroDataset) -> HeteroDataset:
 
 
 def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0, seed_type: str | None = None) -> Dataset | HeteroDataset:
-    """Open a homogeneous or a heterogeneous data set, depending on what ``name`` is. ``seed_type`` is used for tables only."""
+    """Open the data set ``name``, which may be homogeneous or heterogeneous. ``seed_type`` is used for tables only."""
     root, scale = existing_root(root), float(scale)
     source = REGISTRY.get(name)
     if source is None and _is_path(name):
@@ -138,7 +138,7 @@ def _open_path(path: Path, seed_type: str | None = None) -> Dataset | HeteroData
 
 
 def open_either(folder: Path, *, verify: bool | None = None) -> Dataset | HeteroDataset:
-    """Open the folder of a homogeneous or heterogeneous data set. ``verify`` checks its checksums."""
+    """Open the folder of a homogeneous or heterogeneous data set. ``verify`` tells whether to compare checksums."""
     kind = kind_of(folder)
     if kind not in (HeteroDataset.kind, Dataset.kind, None):
         raise InputError(

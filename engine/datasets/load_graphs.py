@@ -24,7 +24,7 @@ def load_small_graphs(name: str, *, root: str | Path | None = None, fold: int = 
     Args:
         name: name of the data set, for example ``tu_mutag`` or ``ogbg-molhiv``, or a path.
         root: folder that holds the file or OGB's files, and to which OGB's files are downloaded.
-        fold: number, from 0 to 9, of the fold for testing. The next fold is for validation, all others are for training. Without ``fold10`` in the
+        fold: index of the fold for testing, from 0 to 9. The next fold is for validation, all others are for training. Without ``fold10`` in the
             file, hoptrain's permutation with seed 0 assigns graphs to folds. Folders and OGB's molecules have their own splits.
 
     Raises:

@@ -25,7 +25,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 
 _VERSION = 1
 _SEED = 9
-"""Random seed of the papers. Relation i has the seed _SEED + 1 + i. Smaller seeds are used by the homogeneous data sets."""
+"""Random seed of the papers' features and splits. The edges of relation i use the seed _SEED + 1 + i. Homogeneous data sets use smaller seeds."""
 _CHANNELS, _CLASSES, _SIGNAL = 128, 349, 0.13
 _NODES = {"paper": 736_389, "author": 1_134_649, "institution": 8_740, "field_of_study": 59_965}
 _SPLIT = {"train": 629_571, "val": 64_879, "test": 41_939}

@@ -56,7 +56,7 @@ NO_DOWNLOAD = {
     "rec_gowalla": "write rec_gowalla.npz from https://github.com/gusye1234/LightGCN-PyTorch",
     "wordnet31": "write wordnet31.npz from https://wordnet.princeton.edu",
 }
-"""How to obtain data sets that configurations use and hoptrain cannot download, by name, for error messages."""
+"""Data set name -> instruction to obtain the data set, for error messages. Configurations use these data sets, but hoptrain cannot download them."""
 
 _VERSION = 4
 IDENTITY_LIMIT = 4096
@@ -234,7 +234,7 @@ def _check_kind(path: Path, arrays: Arrays) -> None:
 
 
 def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return (kind, remedy) if the member names show that the file holds another kind of data than one homogeneous graph, or else None."""
+    """Return (kind, remedy) if the member names show that the file does not hold a single homogeneous graph, else None."""
     names = arrays.keys()
     if is_hetero(names):
         return "a heterogeneous graph (several node types)", TYPED_REMEDY
@@ -254,12 +254,12 @@ def other_kind(arrays: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def is_hetero(names: Iterable[str]) -> bool:
-    """Return whether member names are those of a heterogeneous graph."""
+    """Return whether a file with these member names holds a heterogeneous graph."""
     return any(name == "node_type" or (name.startswith("rel_") and "__" in name) for name in names)
 
 
 def read_meta(path: Path, arrays: Arrays) -> dict[str, Any]:
-    """Return the file's ``meta`` with its name as the default ``source``."""
+    """Return the file's ``meta``. If it has no ``source``, the file's name becomes the ``source``."""
     if "meta" not in arrays:
         return {"source": path.name}
     try:

@@ -36,13 +36,13 @@ CLASSES = {
     "tu_mutag": ("TUDataset", "MUTAG"),
     "tu_proteins": ("TUDataset", "PROTEINS"),
 }
-"""PyG's class for each data set, and the arguments of the class after the folder."""
+"""Data set name -> name of PyG's class, followed by the arguments of the class after its folder."""
 TU = {"tu_enzymes", "tu_mutag", "tu_proteins"}
-"""Sets of small graphs, for ``load_small_graphs``."""
+"""Names of the data sets of small graphs, which ``load_small_graphs`` opens."""
 TRIPLES = {"kg_fb15k237"}
-"""Knowledge graphs, for ``load_triples``."""
+"""Names of the knowledge graphs, which ``load_triples`` reads."""
 EVENTS = {"temporal_jodie_wikipedia"}
-"""Events, for ``load_events``."""
+"""Names of the temporal interaction graphs, which ``load_events`` reads."""
 
 
 def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
@@ -58,7 +58,7 @@ def load_pyg(name: str, root: Path | None, scale: float) -> Dataset:
 
 
 def downloaded(name: str, root: Path | None, read: Callable[[str, Path], T]) -> T:
-    """Return ``read(name, folder)``, a function of PyG that downloads the data set to ``folder`` if necessary.
+    """Return the result of ``read(name, folder)``, which makes PyG download the data set to ``folder`` if necessary.
 
     Raises:
         InputError: the download failed; the message says where files were searched for.
@@ -89,7 +89,7 @@ def fetch(name: str, folder: Path) -> dict[str, list[Any]]:
 
 
 def convert_pyg(name: str, parts: dict[str, list[Any]]) -> Dataset:
-    """Join graphs into one block-diagonal graph, in the order of ``parts``. For a key other than ``""``, all nodes of its graphs are in this split."""
+    """Join graphs into one block-diagonal graph, in the order of ``parts``. A key other than ``""`` is the split of all nodes of its graphs."""
     graphs = [data for part in parts.values() for data in part]
     begins = np.cumsum([0] + [int(data.num_nodes) for data in graphs])
     edges = [data.edge_index.cpu().numpy() + begin for data, begin in zip(graphs, begins[:-1], strict=True)]

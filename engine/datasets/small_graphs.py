@@ -34,7 +34,7 @@ class SmallGraphs:
         ptr: (G+1,) int64: graph g has the nodes ``ptr[g]`` to ``ptr[g+1] - 1``.
         y: (G,) int64 classes in [0, num_classes); or (G, num_classes) uint8 of 0 and 1 for several labels per graph (int8 with -1 for unknown ones); or (G,)
             or (G, num_classes) float32 regression targets.
-        splits: graph numbers, (M,) int64: ``train``, ``val``, ``test``.
+        splits: graph indices, (M,) int64, by split name: ``train``, ``val``, ``test``.
         num_classes: number of classes, labels or targets; 0 to count them from ``y``.
         validate: constructor argument only: False skips the checks, for arrays that are known to be valid.
 
@@ -117,9 +117,9 @@ class SmallGraphs:
         Labels are treated as in ``Dataset.from_pyg``: if all floats are integers (or NaN, for no label), they become classes; else they are targets.
 
         Args:
-            dataset: the graphs.
-            splits: graph numbers by split; by default those of ``dataset.get_idx_split()`` (as in OGB) if it exists, else splits by ten folds.
-            fold: number of the fold that is the test split, as in ``load_small_graphs``.
+            dataset: PyG ``Dataset`` or list of the graphs.
+            splits: graph indices by split name; by default those of ``dataset.get_idx_split()`` (as in OGB) if it exists, else splits by ten folds.
+            fold: index of the fold for testing, from 0 to 9, as in ``load_small_graphs``.
             name: name of the data set in messages.
 
         Raises:

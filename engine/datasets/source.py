@@ -49,7 +49,7 @@ class Source:
 
 
 def narrow_features(x: Array) -> Array:
-    """Return features (V, F), or values (N,) of them, in a narrow dtype: uint8 if that is exact, or else float16 unchanged and other dtypes as float32."""
+    """Convert features (V, F), or some of their values (N,), to uint8 if that is exact; otherwise float16 is kept, and other dtypes become float32."""
     if _fits_uint8(x):
         return x.astype(np.uint8, copy=False)
     return x if x.dtype == np.float16 else x.astype(np.float32, copy=False)

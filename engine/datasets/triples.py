@@ -26,8 +26,8 @@ _MEMBERS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 class Triples:
     """Triples (head, relation, tail) of V entities and R relations, validated by the constructor. Arrays may be NumPy arrays or torch tensors.
 
-    A triple's number is its index in its split. Relation R + r is the inverse of relation r: (tail, R + r, head) is equivalent to
-    (head, r, tail). So predicting the head of a triple is predicting the tail of its inverse.
+    Triples are identified by their index in their split. Relation R + r is the inverse of relation r: (tail, R + r, head) is equivalent to
+    (head, r, tail). So the head of a triple is predicted as the tail of its inverse.
 
     Attributes:
         splits: (N, 3) integers by split name, ``train`` and optionally ``val`` and ``test``: heads, relations and tails. Stored as int64.

@@ -19,18 +19,18 @@ class Attributes:
 
         Args:
             name: name of the data set, for messages.
-            what: node or edge.
+            what: "node" or "edge", for messages.
             owners: the N nodes or edges.
-            rows: attributes by name of each of them.
+            rows: for each of the N nodes or edges, its attributes by name.
         """
         self._name, self._what, self._owners, self._rows = name, what, owners, rows
         self._left = {key for row in rows for key in row}
 
     def take(self, *names: str) -> Array | None:
-        """Return the values (N,) or (N, C) of the first of these attributes that exists; None if none does.
+        """Return the values (N,) or (N, C) of the first attribute in ``names`` that exists; None if no such attribute exists.
 
         Raises:
-            InputError: only some of the nodes or edges have it, or its values do not form an array.
+            InputError: only some of the nodes or edges have the attribute, or its values do not form an array.
         """
         found = next((name for name in names if name in self._left), None)
         if found is None:
@@ -47,7 +47,7 @@ class Attributes:
             raise InputError(f"{self._name}: {found} of {self._what}s is not an array ({error}): give each as many numbers") from None
 
     def labels(self, *names: str) -> tuple[Array | None, list[str] | None]:
-        """Return labels (N,) or (N, C), -1 for nodes without one, and the names of the classes if labels are texts."""
+        """Return labels (N,) or (N, C), -1 for a node without a label, and the names of the classes if labels are texts."""
         found = next((name for name in names if name in self._left), None)
         if found is None:
             return None, None

@@ -33,7 +33,7 @@ def as_rows(edge_attr: Any) -> Any:
 
 
 def check_features(name: str, x: Rows | None, num_nodes: int) -> None:
-    """Raise InputError if features are not one row of finite numbers for each node."""
+    """Raise InputError unless features have one row of finite numbers for each node."""
     if x is None:
         return
     if x.ndim != 2 or len(x) != num_nodes:
@@ -42,7 +42,7 @@ def check_features(name: str, x: Rows | None, num_nodes: int) -> None:
 
 
 def check_edge_features(name: str, edge_attr: Rows | None, num_ids: int) -> None:
-    """Raise InputError if edge features are not one row of finite numbers for each of at least ``num_ids`` edge ids."""
+    """Raise InputError unless edge features have one row of finite numbers for each edge id, for at least ``num_ids`` ids."""
     if edge_attr is None:
         return
     if edge_attr.ndim != 2 or len(edge_attr) < num_ids:
@@ -99,7 +99,7 @@ def as_ids(name: str, split: str, ids: Array, num_nodes: int, what: str = "nodes
 
 
 def check_labels(name: str, y: Array | None, number: int, num_classes: int, what: str = "node") -> None:
-    """Raise InputError if labels are not one entry or row for each of ``number`` nodes, edges or graphs, or are out of range.
+    """Raise InputError unless there is one label or row of labels for each of ``number`` nodes, edges or graphs, within the valid range.
 
     Regression targets must be finite, or NaN for no label.
     """
@@ -129,7 +129,7 @@ def check_labels(name: str, y: Array | None, number: int, num_classes: int, what
 
 
 def label_notes(y: Array | None, num_classes: int) -> list[str]:
-    """Return a line for each property of labels that is often a mistake: classes that no node has, one-hot labels, targets that are whole numbers."""
+    """Return a line for each property of labels that often indicates a mistake: classes that no node has, one-hot labels, targets that are whole numbers."""
     if y is None or not len(y):
         return []
     if y.ndim == 2 and y.dtype.kind != "f":

@@ -26,7 +26,7 @@ _CODED = ("int8", "int4")
 _WHOLE = 1 << 24
 """Largest integer up to which float32 represents all integers exactly."""
 PIECE = 8 << 20
-"""Approximate number of values converted at once, since the table may be larger than memory."""
+"""Approximate number of values that are converted at once. The whole table may not fit in memory."""
 
 Create: TypeAlias = Callable[[str, Any, tuple[int, ...]], Array]
 """A function ``create(name, dtype, shape)`` that returns a new array, in memory or in a file (``FolderWriter.create``)."""
@@ -39,7 +39,7 @@ class QuantParams:
     Attributes:
         format: "int8" with codes 0 to 255, or "int4" with codes 0 to 15.
         scale: (F,) float32 with 16 significant bits; 0 if all numbers of a column are equal.
-        zero: (F,) float32, the number that code 0 stands for.
+        zero: (F,) float32, the number that code 0 represents.
     """
 
     format: str
@@ -64,7 +64,7 @@ class QuantizedRows:
     """A quantised table (N, F) that acts like a float32 array: ``np.take(rows, ids, axis=0)`` and ``np.asarray(rows)`` give numbers.
 
     Attributes:
-        codes: (N, columns.width) uint8.
+        codes: (N, columns.width) uint8 codes of the rows.
         columns: quantisation parameters of the columns.
     """
 
@@ -122,12 +122,12 @@ class QuantizedRows:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """Return all numbers in a new array, for NumPy; ``copy`` cannot be False."""
         if copy is False:
-            raise ValueError("quantised features cannot be viewed as numbers: leave copy=False out")
+            raise ValueError("quantised features cannot be converted to numbers without a copy: leave copy=False out")
         return self.columns.expand(self.codes).astype(dtype or np.float32, copy=False)
 
 
 Rows: TypeAlias = "Array | QuantizedRows | StoredRows"
-"""A feature table (N, F): an array, ``QuantizedRows``, or ``StoredRows``, which are read when they are needed."""
+"""Type of a feature table (N, F): an array, ``QuantizedRows``, or ``StoredRows``, whose rows are read from storage when they are needed."""
 
 
 def codes_of(rows: Any) -> Any:
@@ -151,7 +151,7 @@ def files_of(name: str, rows: Rows) -> dict[str, Array]:
     """Return a table's arrays by file name. The names of codes contain their format, so that they are not mistaken for numbers.
 
     Raises:
-        InputError: the table is in a store of the user's own.
+        InputError: the table is in a custom store, not in an array.
     """
     if isinstance(rows, np.ndarray):
         return {name: rows}
@@ -162,7 +162,7 @@ def files_of(name: str, rows: Rows) -> dict[str, Array]:
 
 
 def rows_in(arrays: dict[str, Array], name: str) -> Any:
-    """Return the table ``name`` from arrays by file name, as ``files_of`` returns them; None if it is not among them."""
+    """Return the table ``name`` from arrays by file name, as ``files_of`` returns them; None if the arrays do not contain the table."""
     for form in _CODED:
         if (codes := arrays.get(f"{name}_{form}")) is not None:
             return QuantizedRows(codes, QuantParams(form, arrays[f"{name}_scale"], arrays[f"{name}_zero"]))

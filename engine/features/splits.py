@@ -1,4 +1,4 @@
-"""Splits of a data set: their names, and random ones."""
+"""Splits of a data set: normalised names, and random splits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 
 def split_name(name: str) -> str:
-    """Return the name under which a split is stored: ``train``, ``val`` or ``test`` for other words for these, also before a suffix such as ``_60``.
+    """Return the name under which a split is stored. Synonyms become ``train``, ``val`` or ``test``, also before a suffix such as ``_60``.
 
     Examples:
         >>> split_name("valid_60"), split_name("Training"), split_name("fold1")
@@ -66,7 +66,7 @@ def labelled_nodes(name: str, y: Array | None, num_nodes: int) -> Array:
     """Return the nodes to split at random: those with a label, or all if there are no labels.
 
     Raises:
-        InputError: there are too few for three splits.
+        InputError: there are too few nodes for three splits.
     """
     is_one = np.ones((num_nodes, 1), bool) if y is None else ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
     labelled = np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))

@@ -1,7 +1,7 @@
 """Reading rows of feature tables by id without a cache, for evaluation and for batches of many small graphs.
 
 A table that is larger than free memory is read from its file in ascending order, bypassing the page cache. Reading it through the memory map would
-evict other pages that are needed sooner, such as those of the graph.
+evict pages that are needed sooner, such as the pages of the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SharedOutRows(Protocol):
-    """A table partitioned over several machines. All ranks call ``take`` as often as each needs, and then each calls ``finish``."""
+    """A table partitioned over several machines. Each rank calls ``take`` as often as it needs rows, and then ``finish``."""
 
     def take(self, ids: Array) -> Array:
         """Return the rows (N, ...) of ``ids`` (N,)."""
@@ -54,7 +54,7 @@ def take_rows(table: Rows | SharedOutRows, ids: Array) -> Array:
 
 
 def finish_rows(table: Rows | SharedOutRows | None) -> None:
-    """Serve the rows that other ranks still request from a table on several machines. Does nothing for other tables."""
+    """Serve the rows that other ranks still request from a table on several machines. For other tables, do nothing."""
     if (rows := codes_of(table)) is not None and not isinstance(rows, np.ndarray):
         rows.finish()
 

@@ -53,7 +53,7 @@ def parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("its brackets are nested too deeply") from None
+        raise ValueError("brackets are nested too deeply") from None
 
 
 def read_json(path: str | Path) -> Any:
@@ -66,7 +66,7 @@ def read_json(path: str | Path) -> Any:
     with open_regular(path) as file:
         content = file.read(MOST_JSON + 1)
     if len(content) > MOST_JSON:
-        raise ValueError(f"it is larger than {MOST_JSON >> 20} MiB")
+        raise ValueError(f"the file is larger than {MOST_JSON >> 20} MiB")
     return parse_json(content)
 
 
@@ -91,13 +91,13 @@ def _npy_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
     except (OSError, zipfile.BadZipFile, zlib.error):
         raise
     except Exception as error:  # a bad header may raise any exception of Python's parser or NumPy
-        raise ValueError(f"it has no header of a .npy file: {' '.join(str(error).split())[:60]}") from None
+        raise ValueError(f"the file has no valid .npy header: {' '.join(str(error).split())[:60]}") from None
     if dtype.hasobject or not dtype.itemsize:
-        raise ValueError(f"it holds {dtype}, not numbers")
+        raise ValueError(f"the array holds {dtype}, not numbers")
     if any(type(length) is not int or length < 0 for length in shape):
-        raise ValueError(f"its shape is {shape}")
+        raise ValueError(f"the array has the shape {shape}: sizes must be integers of at least 0")
     if math.prod(shape) * dtype.itemsize > size - file.tell():
-        raise ValueError(f"it is shorter than its shape {shape} of {dtype}")
+        raise ValueError(f"the file is shorter than an array of shape {shape} and dtype {dtype}")
     return shape, is_fortran, dtype
 
 
@@ -111,7 +111,7 @@ def read_npz(path: str | Path, names: Iterable[str] | None = None) -> dict[str, 
     with _archive(path) as archive:
         members = _members(archive)
         if missing := [name for name in names or () if name not in members]:
-            raise ValueError(f"it has no {', '.join(missing)}")
+            raise ValueError(f"the file has no member {', '.join(missing)}")
         return {name: _read_member(archive, members[name]) for name in names or members}
 
 
@@ -168,7 +168,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
         while place < len(content):
             piece = stream.read(min(_PIECE, len(content) - place))
             if not piece:
-                raise ValueError(f"{member.filename} is cut short")
+                raise ValueError(f"member {member.filename} of the file is truncated")
             content[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
             place += len(piece)
         stream.read(1)  # reads the end, where zipfile compares the checksum

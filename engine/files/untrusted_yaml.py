@@ -26,7 +26,7 @@ def read_yaml(path: str | Path) -> Any:
     with open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        raise ValueError(f"the file is larger than {MOST_BYTES >> 20} MiB")
     text = content.decode()
     check_yaml(text)
     return yaml.safe_load(text)

@@ -25,7 +25,7 @@ from hoptrain.kernels.cuda.thresholds import THRESHOLDS, Thresholds
 _FREE_SHARE = 0.7
 """Fraction of the free device memory that graph and features may fill. The rest is for batches, the model and activations."""
 _COUNTING_THREADS = 1 << 14
-"""Number of threads that count a batch's hot rows, each with one atomic addition."""
+"""Number of threads that count a batch's hot rows. Each thread makes one atomic addition."""
 
 
 def choose_placement(placement: str, num_bytes: int, what: str) -> str:
@@ -53,7 +53,7 @@ def free_memory() -> float:
 def to_device(array: Array, placement: str, stream: DeviceStream, what: str = "an array", meeting: Meeting | None = None) -> Any:
     """Copy a host array to where kernels can read it: device memory, or pinned host memory that is mapped into the device's address space.
 
-    With a ``meeting`` all ranks must call this alike; the ranks of a machine with placement "pinned" share one copy.
+    With a ``meeting``, all ranks must call this for corresponding arrays in the same order; the ranks of a machine with placement "pinned" share one copy.
     """
     if meeting is not None and (copy := one_copy(array, what, meeting, wanted=placement == "pinned")) is not None:
         return copy
@@ -73,10 +73,10 @@ class DeviceGraph:
     """A graph whose arrays CUDA kernels can read.
 
     Attributes:
-        indptr: (V+1,) int32 or int64.
-        indices: (E,) int32 or int64.
-        threshold: (E,) uint32 thresholds of alias tables, or (1,) without.
-        alias: (E,) int32 aliases of alias tables, or (1,) without.
+        indptr: (V+1,) int32 or int64 offsets of the columns.
+        indices: (E,) int32 or int64 sources of the edges.
+        threshold: (E,) uint32 thresholds of alias tables, or (1,) without weights.
+        alias: (E,) int32 aliases of alias tables, or (1,) without weights.
         placement: name of an array -> "device" or "pinned".
     """
 
@@ -99,14 +99,14 @@ class DeviceGraph:
 
 
 Gather: TypeAlias = Callable[[Launch, Any, Any], None]
-"""A function ``copy(launch, ids, rows)`` that copies a table's rows: ids (N,) and rows (N, ...) are torch tensors or device arrays."""
+"""A function ``copy(launch, ids, rows)`` that copies the rows ``ids`` (N,) of a table to ``rows`` (N, ...). Both are torch tensors or device arrays."""
 
 
 def numba_gather(source: tuple[Any, ...], stream: DeviceStream) -> Gather:
     """Return a function that copies rows with Numba's kernels.
 
     Args:
-        source: arrays for ``hoptrain.kernels.cuda.gather.gather``.
+        source: tuple of arrays, as ``hoptrain.kernels.cuda.gather.gather`` takes it.
         stream: stream on which rows are read.
     """
     dtype = source[0].dtype
@@ -127,7 +127,7 @@ def has_native(name: str = "gather") -> bool:
 
 
 _DOING = {"gather": "gathering rows", "aggregate": "summing neighbours"}
-"""Task of a CUDA C++ source's kernels, for messages, by the name of the source."""
+"""Name of a CUDA C++ source file -> operation that its kernels perform, as text for warnings."""
 
 
 @cache
@@ -151,7 +151,7 @@ class DeviceRows:
     Attributes:
         placement: placement of the whole table, "device" or "pinned".
         row_shape: shape of a row.
-        dtype: dtype of the entries.
+        dtype: dtype of the table's entries.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class DeviceRows:
         """Keep hot rows in device memory and read them from there.
 
         Args:
-            hot: (C,) distinct row numbers; a row's slot is its index in ``hot``.
+            hot: (C,) distinct row indices; a row's slot is its index in ``hot``.
             parts: these rows distributed over GPUs, from ``hoptrain.engine.gpu_memory.peers.shared_out``; by default they are copied to this device.
         """
         parts = parts or (to_device(self._words[hot], "device", self._stream),)

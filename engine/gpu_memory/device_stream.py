@@ -23,7 +23,7 @@ class DeviceStream:
     """A CUDA stream for kernels of Numba. If torch is imported, it is a stream of torch that Numba wraps."""
 
     def __init__(self, gpu: int | None = None) -> None:
-        """Create a stream on a GPU, given by number; by default ``default_gpu()``.
+        """Create a stream on the GPU with index ``gpu``, by default ``default_gpu()``.
 
         Raises:
             InputError: CUDA cannot be used.
@@ -109,7 +109,7 @@ class DeviceStream:
         return np.empty(shape, dtype) if is_simulated() else self.empty(shape, dtype)
 
     def lend(self, array: Any, dtype: DTypeLike | None = None) -> Any:
-        """Return a user's array as kernels take it, without a copy. With ``dtype`` a matrix is viewed with that dtype, which must divide its rows."""
+        """Return a user's array in the form that kernels take, not copied. With ``dtype`` a matrix is viewed with that dtype, which must divide its rows."""
         if self._torch and isinstance(array, self._torch.Tensor):
             from numba import cuda
 
@@ -210,7 +210,7 @@ class Buffers:
     """A pool of device arrays by name. They grow to the largest shape requested and are reused, so repeated work allocates nothing.
 
     Attributes:
-        version: number of allocations so far.
+        version: number of allocations so far, which changes if an array may have moved.
     """
 
     def __init__(self, stream: DeviceStream, block: int = 256) -> None:
@@ -264,7 +264,7 @@ class Buffers:
         return matrix
 
     def fill(self, name: str, rows: Sequence[Array]) -> None:
-        """Write the beginnings of rows into the pinned memory from which a copy by ``uploaded`` reads, also when it is replayed."""
+        """Write ``rows`` to the beginnings of the rows of the pinned buffer that ``uploaded`` copies to the device. A replayed copy reads this buffer, too."""
         for target, row in zip(self._pinned[name], rows, strict=False):
             target[: len(row)] = row
 

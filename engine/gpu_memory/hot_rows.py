@@ -13,7 +13,7 @@ def num_cached(size: float | str, num_rows: int, row_bytes: int) -> int:
     """Return the number of rows that fit into a cache.
 
     Args:
-        size: size in bytes with a unit, such as "2GiB" or "500 MB"; or a share of the rows in (0, 1].
+        size: size in bytes with a unit, such as "2GiB" or "500 MB"; or a fraction of the rows in (0, 1].
         num_rows: number of rows V.
         row_bytes: number of bytes per row.
 
@@ -33,7 +33,7 @@ def hottest(counts: Array, number: int) -> Array:
     """Return the ``number`` rows with the largest counts, in ascending order. Among equal counts the first rows are chosen.
 
     Args:
-        counts: (V,) non-negative integers.
+        counts: (V,) number of accesses to each row.
         number: number of rows to choose, at most V.
 
     Returns:

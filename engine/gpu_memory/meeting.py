@@ -11,7 +11,7 @@ from typing import Any
 from hoptrain.engine.deadline import Deadline
 
 PATIENCE_S = 300.0
-"""Seconds that a rank waits for the others, some of which may have more data to read."""
+"""Maximum time in seconds that a rank waits for the other ranks. It is long, since some ranks may have more data to read."""
 _LOOK_S = 0.005
 _numbers = itertools.count()  # numbers the all-gather objects, which every rank creates in the same order
 
@@ -31,7 +31,7 @@ class Meeting:
             store: torch's store, or an object with the methods ``set``, ``check`` and ``get``.
             rank: rank of this process.
             world_size: number of ranks.
-            patience_s: seconds that a rank waits for the others.
+            patience_s: maximum number of seconds that a rank waits for the other ranks.
             name: key that distinguishes this meeting from others in the store, equal on all ranks. By default a counter, for which all ranks must create
                 their meetings in the same order.
         """
@@ -46,7 +46,7 @@ class Meeting:
         Args:
             what: description of the value, for the error message.
             mine: value of this rank, of types that JSON supports.
-            more_s: additional seconds that the other ranks may need.
+            more_s: number of seconds to wait in addition to ``patience_s``.
 
         Raises:
             RuntimeError: a rank did not send its value in time.
@@ -67,7 +67,7 @@ class Meeting:
 
 
 def meeting_of(world_size: int) -> Meeting | None:
-    """Return a new all-gather among the ranks of torch's process group; None without a group, or if it has not ``world_size`` ranks."""
+    """Return a new all-gather among the ranks of torch's process group; None without a group, or if the group does not have ``world_size`` ranks."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None

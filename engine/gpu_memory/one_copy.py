@@ -21,17 +21,17 @@ from hoptrain.engine.queue.shared_memory import SHARE_FROM_BYTES, anonymous_file
 _log = logging.getLogger(__name__)
 
 _FILLED_A_S = 20 << 20
-"""Bytes per second that the slowest expected disk delivers, which limits the wait for the copy."""
+"""Throughput of the slowest expected disk, in bytes per second. It determines how long ranks wait for the shared copy to be filled."""
 
 
 def one_copy(array: Array, what: str, meeting: Meeting, *, wanted: bool = True) -> Any | None:
-    """Return an array for kernels in host memory that all ranks of this machine share, if they want it and have the same array. One rank fills it.
+    """Share one copy of an array, in host memory that kernels read, among the ranks of this machine that want it and have the same array.
 
-    The other ranks open the file through /proc of that rank, where only this user can see it. It is anonymous, so nothing is left after the last process
-    that maps it. Every rank of the run must call this.
+    One rank fills an anonymous file with the copy. The other ranks open the file through /proc of that rank, where only this user can see it. Nothing is left
+    after the last process that maps the file. Every rank of the run must call this.
 
     Args:
-        array: (N, ...) C-contiguous.
+        array: (N, ...) array to share, C-contiguous.
         what: name of the array in messages.
         meeting: all-gather among the ranks.
         wanted: whether this rank needs the array.

@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 _HANDLE_BYTES = 64
 _COMPARED = 1024  # number of hot rows that are compared among ranks, in addition to the node ids of all slots
 _lent: list[Any] = []
-"""Device memory that other processes may read. The driver does not report their last read, so it is kept until this process ends."""
+"""Device memory that other processes may read. The driver does not report when these processes stop reading, so the memory is kept until this process ends."""
 
 
 def peer_group(meeting: Meeting) -> list[int]:
-    """Return the ranks of this machine, in order and including this one, whose GPUs can read each other's memory and the same other GPUs.
+    """Return the group of this rank: the ranks of this machine, in order, whose GPUs can all read the memory of exactly the same GPUs.
 
     Every rank of the run must call this; all compute the same groups.
     """
@@ -43,7 +43,7 @@ def peer_group(meeting: Meeting) -> list[int]:
 
 
 def group_of(rank: int, reached: Sequence[Sequence[int]]) -> list[int]:
-    """Return the group of a rank, given the ranks that each rank reaches, or [rank] unless all in the group reach the same ranks."""
+    """Return the ranks that ``rank`` reaches if all of these reach the same ranks, else [rank]. ``reached`` are the ranks that each rank reaches."""
     mine = list(reached[rank])
     return mine if all(list(reached[other]) == mine for other in mine) else [rank]
 
@@ -95,7 +95,7 @@ def borrow(handle: str, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
 
 
 def shared_out(rows: Array, hot: Array, meeting: Meeting, group: Sequence[int]) -> tuple[Any, ...] | None:
-    """Distribute the hot rows among the GPUs of a group: slot s is on rank ``s % P`` of the group, at row ``s // P``.
+    """Distribute the hot rows among the P GPUs of a group: slot s is on the GPU of ``group[s % P]``, at row ``s // P``.
 
     Every rank of the run must call this, even one that is alone in its group.
 

@@ -16,7 +16,7 @@ class Staging:
     """A pinned buffer to which several device arrays are copied with one synchronisation. It grows to the size of the largest batch."""
 
     def __init__(self, stream: DeviceStream) -> None:
-        """Start with an empty buffer. ``stream`` is the one on which the arrays are written."""
+        """Start with an empty buffer. The arrays are written on ``stream``."""
         self._stream = stream
         self._memory: Array = np.empty(0, np.uint8)
 

@@ -11,7 +11,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.partition.count import list_pairs
 
 PIECE = 1 << 22
-"""Approximate number of edges whose pairs of labels are listed at once."""
+"""Approximate number of edges whose (source label, destination label) pairs are listed at once."""
 
 
 class CoarseGraph(NamedTuple):
@@ -20,8 +20,8 @@ class CoarseGraph(NamedTuple):
     Attributes:
         indptr: (V+1,) offset of each column.
         indices: (E,) source nodes.
-        edge_sizes: (E,) int32, number of original edges per edge; or (0,) if each is one.
-        sizes: (V, S) int64, load that a node adds to its partition, by kind of load.
+        edge_sizes: (E,) int32, number of original edges that each edge stands for; (0,) if every edge stands for one.
+        sizes: (V, S) int64, the load that each node adds to its partition, for S kinds of load.
     """
 
     indptr: Array
@@ -36,7 +36,7 @@ class CoarseGraph(NamedTuple):
 
 
 def contract(columns: CoarseGraph, labels: Array, num_labels: int) -> CoarseGraph:
-    """Coarsen a graph by labels: one node per label, and an edge in both directions for each pair of labels with edges, with their number.
+    """Coarsen a graph to one node per label. Two labels between which edges exist get an edge in each direction, with the number of these edges.
 
     Args:
         columns: graph with V nodes.

@@ -19,14 +19,14 @@ from hoptrain.engine.queue.message_slot import FAILURE, Message, SharedMessageSl
 _LOOK_S = 0.0005
 _ALIVE_S = 0.5
 STOPPED_S = 10.0
-"""Seconds after which a stopped (SIGSTOP) communication process counts as failed."""
+"""Time in seconds after which a communication process that was stopped (SIGSTOP) counts as failed."""
 
 
 class CommProcessExchange:
     """An ``Exchange`` that a communication process carries out.
 
     Attributes:
-        rank: number of this machine.
+        rank: index of this machine.
         size: number of machines.
     """
 

@@ -19,7 +19,7 @@ class Exchange(Protocol):
     """A participant in an exchange of bytes. All participants call the same rounds, in the same order.
 
     Attributes:
-        rank: number of this participant.
+        rank: index of this participant.
         size: number of participants.
     """
 
@@ -27,7 +27,7 @@ class Exchange(Protocol):
     size: int
 
     def exchange(self, to: Sequence[Message]) -> list[Array]:
-        """Send ``to[p]`` to each participant p and return what each has sent to this one, (n,) uint8, by number. Nothing is sent to itself.
+        """Send ``to[p]`` to each other participant p, and return the messages that this participant received, (n,) uint8, by index of the sender.
 
         The returned arrays are valid until the next round.
 
@@ -41,7 +41,7 @@ class Swap(Protocol):
     """An exchange between memory buffers of the caller, for the communication process."""
 
     def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
-        """Send ``sizes[p]`` bytes to each participant p. Return the number of bytes that each has sent to this one.
+        """Send ``sizes[p]`` bytes to each participant p. Return the number of bytes that each participant has sent to this one.
 
         Args:
             sent: (n,) uint8, the concatenated messages.

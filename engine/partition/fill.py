@@ -41,12 +41,12 @@ class PrefetchSampler(StepSampler, Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class DistributedCacheFillTask(CacheFillTask):
-    """Fills a cache with rows of several machines, one of whose tables is ``PartitionedFeatures``.
+    """A task that fills a cache with rows from several machines. One of the cached tables is ``PartitionedFeatures``.
 
     Attributes:
         window: number of steps whose rows are requested from other machines at once.
         exchange: exchange among the machines, set before the first step is requested.
-        ahead: ``samples``, if it works together with other machines, since the graph is partitioned.
+        ahead: ``samples`` if the graph is partitioned, so that machines must sample together; otherwise None.
     """
 
     window: int = 1

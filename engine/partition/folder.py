@@ -43,8 +43,8 @@ class Partition:
         place: (V,) position of each node when nodes are ordered by partition.
         bounds: (P+1,) int64; partition p has the positions bounds[p] to bounds[p + 1] - 1.
         method: partitioning method.
-        cut: share of the edges between two partitions.
-        requests: (P,) expected share of the requests to each partition.
+        cut: fraction of the edges that connect nodes of different partitions.
+        requests: (P,) expected fraction of all row requests that go to each partition.
         path: path of the folder.
         has_columns: whether the graph is partitioned too; then ``data.graph`` is a ``PartitionedGraph``.
     """
@@ -85,7 +85,7 @@ class Partition:
         return rows
 
     def columns(self, part: int) -> OwnColumns:
-        """Return the columns that a partition's machine has of a partitioned graph.
+        """Return the columns of a partitioned graph that the machine of partition ``part`` stores.
 
         Raises:
             InputError: there is no such partition, its folder is missing or damaged, or it belongs to another partitioning.

@@ -16,7 +16,7 @@ from hoptrain.kernels.cpu.partition.propagate import propagate
 
 METHODS = ("stream", "metis", "range")
 ROWS_SLACK, REQUESTS_SLACK = 1.05, 1.10
-"""Maximum rows and maximum expected requests of a partition, as multiples of an even division."""
+"""Maximum number of rows and maximum number of expected requests of a partition, as multiples of the average partition's."""
 EXPECTED_FANOUT = 10
 ROUNDS = 8
 SMALL_ENOUGH = 1 << 22
@@ -62,7 +62,7 @@ def check_method(graph: Graph, num_parts: int, method: str) -> None:
 
 
 def vertex_sizes(graph: Graph) -> Array:
-    """Return the load of each node, (V, 2) int64: one row, and its expected requests in an epoch with fan-out 10, in units of 1 / ``ONE``."""
+    """Return the load of each node, (V, 2) int64: 1 row, and its expected number of requests in an epoch with fanout 10, in units of 1 / ``ONE``."""
     requests = np.full(graph.num_nodes, ONE, np.int64)  # each node is requested once as a seed
     count_requests(graph.indptr, graph.indices, EXPECTED_FANOUT, requests)
     return np.stack([np.ones(graph.num_nodes, np.int64), requests], axis=1)

@@ -16,7 +16,7 @@ class RowParts(Protocol):
 
     Attributes:
         row_bytes: bytes of a row.
-        machine: number of this machine and its partition.
+        machine: index of this machine, and of its partition.
         ranks: ranks of each machine.
         num_parts: number of partitions P.
     """
@@ -31,7 +31,7 @@ class RowParts(Protocol):
     def __len__(self) -> int: ...
 
     def owner(self, ids: Array) -> Array:
-        """Return the partition of each row in ``ids`` (N,), (N,)."""
+        """Return the partition (N,) of each row in ``ids`` (N,)."""
         ...
 
     def numbers(self, ids: Array, part: int) -> Array:
@@ -71,7 +71,7 @@ class RankRows:
         return out
 
     def finish(self) -> None:
-        """Serve the other ranks until none of them requests rows any more."""
+        """Serve the requests of other ranks until no rank requests rows any more."""
         is_over = False
         while not is_over:
             _, is_over = self._ask([np.empty(0, self._dtype)] * self._rows.num_parts, is_done=True)
@@ -90,5 +90,5 @@ class RankRows:
 
 
 def as_bytes(ids: Array, dtype: np.dtype[np.generic]) -> Array:
-    """Return ids (N,) as the bytes of another dtype."""
+    """Convert ids (N,) to ``dtype``, and return their bytes."""
     return ids.astype(dtype).view(np.uint8)

@@ -37,7 +37,7 @@ class WindowRows:
         self._asked, self._owed = [none] * self._exchange.size, [none] * self._exchange.size
 
     def next(self, wanted: Array) -> None:
-        """Run a round. The rows requested in the previous one become available to ``PartitionedFeatures.read``.
+        """Run a round. The rows that were requested in the previous round become available to ``PartitionedFeatures.read``.
 
         Args:
             wanted: (M,) distinct nodes, ascending, whose rows the next window needs; those of this machine are ignored.

@@ -45,7 +45,7 @@ class CommGroups:
 
 
 class PartitionedFeatures(StoredRows):
-    """A partitioned feature table (V, F), or the codes of a quantised one.
+    """A partitioned feature table (V, F), or the codes of a quantised table.
 
     Attributes:
         path: path of the folder.
@@ -54,17 +54,17 @@ class PartitionedFeatures(StoredRows):
         columns: quantisation parameters of codes; None if features are not quantised.
         row_bytes: number of bytes per row.
         ranks: ranks of each machine of the run; empty before ``meet``.
-        machine: number of this machine.
+        machine: index of this machine.
         own: this machine's partition if there are several machines, else None.
         num_reads: number of reads from this machine's files so far.
-        num_bytes: number of bytes read from them.
+        num_bytes: number of bytes read from this machine's files so far.
     """
 
     def __init__(self, partition: Partition, links: CommGroups | None = None) -> None:
         """Open the partitions that are on this machine.
 
         Raises:
-            InputError: there is none, or one belongs to another partitioning.
+            InputError: this machine has no partition, or a partition belongs to another partitioning.
         """
         self.path = str(partition.path)
         self._name, self._place, self._bounds = partition.data.name, partition.place, partition.bounds
@@ -124,7 +124,7 @@ class PartitionedFeatures(StoredRows):
         """Determine the ranks of each machine and this machine's partition, once. All ranks must call this; it succeeds on all or on none.
 
         Raises:
-            InputError: the number of machines differs from that of partitions, a partition is missing, or machines have different data or versions.
+            InputError: the number of machines differs from the number of partitions, a partition is missing, or machines have different data or versions.
         """
         if self.ranks:
             return
@@ -168,7 +168,7 @@ class PartitionedFeatures(StoredRows):
             )
 
     def settle(self, ranks: list[list[int]], machine: int) -> None:
-        """Set the ranks of each machine and the number of this one. With several machines, only this machine's partition is read afterwards."""
+        """Set the ranks of each machine and the index of this machine. With several machines, only this machine's partition is read afterwards."""
         self.ranks, self.machine = ranks, machine
         if len(ranks) > 1:
             first, end = map(int, self._bounds[machine : machine + 2])
@@ -192,7 +192,7 @@ class PartitionedFeatures(StoredRows):
         """Functions that connect this process with those of other machines.
 
         Raises:
-            InputError: the caller gave none.
+            InputError: the table was created without ``links``.
         """
         if self._links is None:
             raise InputError(f"{self.path} is on {self.num_parts} machines: only NodeDataModule(partitions=...) fetches rows; use that")
@@ -203,7 +203,7 @@ class PartitionedFeatures(StoredRows):
         return np.searchsorted(self._bounds, self._place[ids], side="right") - 1
 
     def elsewhere(self, ids: Array) -> Array:
-        """Return the nodes of ``ids`` (N,) that need slots of a cache: those of other machines, or all on a single machine, which reads files."""
+        """Return the nodes in ``ids`` (N,) whose rows need cache slots: those of other machines; on a single machine all nodes, since it reads files."""
         if self.own is None:
             return ids
         places = self._place[ids]
@@ -269,7 +269,7 @@ class PartitionedFeatures(StoredRows):
         """Return the rows (N, F) of nodes ``ids`` (N,). With several machines all ranks call this, and ``finish`` at the end.
 
         Raises:
-            InputError: machines do not fit together (see ``meet``), an exchange fails, or a file cannot be read.
+            InputError: the machines are not consistent (see ``meet``), an exchange fails, or a file cannot be read.
         """
         out = np.empty((len(ids), *self.shape[1:]), self.dtype)
         if (ranks := self.rank_rows()) is not None:
@@ -294,7 +294,7 @@ class PartitionedFeatures(StoredRows):
         return self._rank_rows
 
     def gather(self, ids: Array, out: Array, *_: Any) -> None:
-        """Gather rows (see ``StoredRows``). If rows are on other machines, fill zeros, since only the size of a batch is needed then."""
+        """Gather rows (see ``StoredRows``). If rows are on other machines, ``out`` is filled with zeros, since then only the size of a batch is needed."""
         if self.is_whole:
             super().gather(ids, out)
         else:

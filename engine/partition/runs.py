@@ -14,14 +14,14 @@ _RUN = np.dtype(np.int64)
 
 
 class LeftRunError(Exception):
-    """Raised when other machines have begun a later iteration over their loaders, so this machine's iteration has ended."""
+    """An error that tells that other machines have begun a later iteration over their loaders, so this machine's iteration has ended."""
 
 
 class RunExchange:
     """An ``Exchange`` whose messages begin with the number of the run, which is one iteration over a loader.
 
     Attributes:
-        rank: number of this machine.
+        rank: index of this machine.
         size: number of machines.
         run: number of the run, equal on all machines.
         num_rounds: number of rounds so far.

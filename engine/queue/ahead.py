@@ -16,7 +16,7 @@ from hoptrain.engine.queue.worker import Task
 
 Result = TypeVar("Result")
 Batch = tuple[dict[str, Array], Any]
-"""Arrays by name, and the value that the task returned for them."""
+"""Type of a batch: its arrays by name, and the value that the task returned with them."""
 
 
 def make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
@@ -32,7 +32,7 @@ def make_in(memory: Recycled, task: Task, epoch: int, step: int) -> Batch:
 
 
 def run_inline(task: Task, epoch: int, steps: Iterable[int], memory: Recycled | None = None) -> Iterator[Batch]:
-    """Yield the batches of ``steps``, each made when the consumer asks. ``memory`` may serve several calls."""
+    """Yield the batches of ``steps``, each made when the consumer requests it. Several calls may use the same ``memory``."""
     memory = memory or Recycled()
     for step in steps:
         yield make_in(memory, task, epoch, step)  # no reference to the batch is left here when the next one is made
@@ -47,17 +47,18 @@ def run_together(
     memory: Recycled,
     capacity: int,
 ) -> Iterator[Batch]:
-    """Yield the batches of ``steps``; when the consumer asks for one, several threads make a batch each.
+    """Yield the batches of ``steps``. When the consumer requests a batch, several threads make one batch each.
 
-    A thread makes a whole batch, so threads need not share the work of one. No batch is made while the consumer uses one. An exception is raised when
-    its batch is requested.
+    Each thread makes whole batches, so threads need not share the work of a batch. No batch is made while the consumer uses a batch. An exception is raised
+    when its batch is requested.
 
     Args:
-        task: makes batches in this thread: the first one, whose size is then known, the last one of an odd number, and all if they exceed ``capacity``.
+        task: task that makes batches in this thread: the first batch, whose size is then known; the last batch of an odd number; all batches if they exceed
+            ``capacity``.
         tasks: one task for each thread; they make the same batches with scratch memory of their own.
-        run: runs functions at the same time, one of them in this thread, until all have ended.
-        epoch: the epoch.
-        steps: the steps.
+        run: function that runs functions at the same time, one of them in this thread, until all have ended.
+        epoch: epoch of the batches.
+        steps: steps whose batches are made.
         memory: memory for the batches; called by several threads.
         capacity: bytes that the batches made at once may have together.
     """
@@ -74,15 +75,15 @@ def run_together(
 
 
 def run_ahead(make: Callable[[int], Result], steps: Iterable[int], state: Callable[[], object] = tuple) -> Generator[Result]:
-    """Yield the batches of ``steps``; a thread makes the next one while the consumer uses this one.
+    """Yield the batches of ``steps``. A thread makes the next batch while the consumer uses the current one.
 
     When the iterator ends, is closed or is dropped, it waits for the batch that is being made. An exception of the thread is raised when its batch is
     requested.
 
     Args:
-        make: makes the batch of a step. No other code may use its data meanwhile. It starts a batch when the consumer asks for the one before it.
-        steps: iterated in this thread, one step ahead of the batches delivered.
-        state: returns the version of the data that ``make`` reads. If it changed since a batch was started, the batch is made again.
+        make: function that makes the batch of a step, called when the consumer requests the previous batch. No other code may use its data meanwhile.
+        steps: steps of the batches. They are iterated in this thread, one step ahead of the delivered batches.
+        state: function that returns the version of the data that ``make`` reads. If it changed since a batch was started, the batch is made again.
 
     Raises:
         WorkerError: a fork of the process asks for a batch; threads are not forked.
@@ -104,7 +105,7 @@ def _taken(
 ) -> Result:
     if os.getpid() != owner:
         raise WorkerError(
-            "a batch was requested in a fork of the process that made the iterator: threads are not forked; take a new iterator"
+            "a batch was requested in a fork of the process that made the iterator: a fork lacks its parent's threads; take a new iterator in the fork"
         )
     batch = made.result()
     return batch if state() == seen else thread.submit(make).result()

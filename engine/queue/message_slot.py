@@ -24,8 +24,8 @@ class Written(NamedTuple):
     """A message that is written directly into shared memory, since the rows of many steps are too large to copy.
 
     Attributes:
-        num_bytes: size of the message.
-        write: writes it into an array (num_bytes,) uint8.
+        num_bytes: size of the message in bytes.
+        write: function that writes the message into an array (num_bytes,) uint8.
     """
 
     num_bytes: int
@@ -81,7 +81,7 @@ class SharedMessageSlot:
 
     @property
     def number(self) -> int:
-        """Number of the current message; 0 before the first. It is written last, so a message is complete once its number is there."""
+        """Number of the current message; 0 before the first. The number is written last, so a message is complete once its number can be read."""
         return int(self._head()[0])
 
     @property

@@ -8,7 +8,7 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.preflight import free_space
 
 START_S = 120.0
-"""Least seconds that a worker process has for its start, before its first batch."""
+"""Minimum timeout in seconds for the start of a worker process. A longer ``timeout`` takes precedence."""
 _LEAST = {"prefetch_factor": 1, "timeout": 0.1, "max_restarts": 0}
 
 
@@ -18,8 +18,8 @@ class WorkerOptions:
 
     Attributes:
         prefetch_factor: batches that each worker may have ready in addition to the one in use, at least 1.
-        timeout: seconds to wait for a batch before its worker is replaced, at least 0.1. A process that starts has at least 120 s.
-        max_restarts: replacements of a worker without a batch in between, after which an error ends the run.
+        timeout: seconds to wait for a batch before its worker is replaced, at least 0.1. A worker process that is still starting has at least 120 s.
+        max_restarts: number of replacements of a worker without a batch in between. After that number, an error ends the run.
         buffer_dir: folder on a disk for the queue's unnamed files if shared memory is short; by default the queue is in shared memory.
 
     Raises:

@@ -40,7 +40,7 @@ class WorkerPool:
     batch is a pure function of its number.
 
     Attributes:
-        workers: the processes by number; ``stack()`` of one returns its current stack.
+        workers: the worker processes by index; ``workers[i].stack()`` returns the current Python stack of worker i.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class WorkerPool:
         return self._deliver(self._generation, steps.start)
 
     def extend(self, stop: int) -> None:
-        """Append steps up to ``stop``, exclusive, to those of the running iterator."""
+        """Append steps up to ``stop``, exclusive, to the steps of the running iterator."""
         self._stop = stop
         for worker in self.workers:
             worker.extend(stop)
 
     def run_given(self, epoch: int, steps: Iterator[int], ahead: int) -> Iterator[Batch]:
-        """Yield the batches of ``steps``, which count from 0. They are iterated in the consumer's thread, up to ``ahead`` more than were delivered."""
+        """Yield the batches of ``steps`` 0, 1, 2, ... The consumer's thread iterates ``steps``, at most ``ahead`` steps ahead of the delivered batches."""
         batches: Iterator[Batch] = iter(())
         stop = 0
         for step in count():
@@ -152,7 +152,7 @@ class WorkerPool:
                 patience = self._patience(worker)
             worker.wait(_TICK_S)
         raise WorkerError(
-            f"batch {step} was requested of an iterator that is no longer valid: its loader was closed or iterated anew; take a new iterator"
+            f"batch {step} was requested of an iterator that is no longer valid: its loader was closed or iterated again; take a new iterator"
             + explain_hint("iterator")
         )
 
@@ -183,8 +183,8 @@ class WorkerPool:
         if worker.failures > self._queue.max_restarts:
             times = "1 time" if worker.failures == 1 else f"{worker.failures} times"
             raise WorkerError(
-                f"{name} {what}, {times} in a row without a batch: its own messages stand above; "
-                "fix the sampler if it fails; raise timeout if it is slow" + explain_hint("workers")
+                f"{name} {what}, {times} in a row without a batch: its own messages are above; "
+                "if the sampler fails, fix it; if it is slow, raise timeout" + explain_hint("workers")
             )
         _log.warning(
             "%s %s: replaced, and its batches are recomputed (restart %d of %d in a row)",

@@ -53,9 +53,9 @@ def check_memory(num_workers: int, num_slots: int, batch_bytes: int, buffer_dir:
     """Check that the workers' slots fit into free memory, or into the file system of ``buffer_dir``.
 
     Args:
-        num_workers: workers of this process.
-        num_slots: slots of each worker.
-        batch_bytes: approximate size of a batch.
+        num_workers: number of workers of this process.
+        num_slots: number of slots of each worker.
+        batch_bytes: approximate size of a batch in bytes.
         buffer_dir: folder of the slots' files; None for shared memory.
 
     Raises:

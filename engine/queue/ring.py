@@ -21,7 +21,7 @@ from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.shared_memory import map_file, reserve
 
 Spec = tuple[str, np.dtype[Any], tuple[int, ...]]
-"""Name, dtype and shape of an array of a batch."""
+"""Type of the description of an array of a batch: name, dtype and shape."""
 Allocate = Callable[[Sequence[Spec]], dict[str, Array]]
 """Type of a function that returns writable arrays with the given names, dtypes and shapes; their contents are undefined."""
 
@@ -74,7 +74,7 @@ class Slot:
         self._bytes: Array = np.empty(0, np.uint8)
 
     def writable(self, num_bytes: int) -> Array:
-        """Return the worker's view, (at least num_bytes,) uint8; grows the file where it is too small.
+        """Return the worker's view, (at least num_bytes,) uint8. If the file is too small, it is enlarged.
 
         Raises:
             InputError: there is too little memory, or space in ``buffer_dir``.
@@ -130,7 +130,7 @@ class Recycled:
 class Lease:
     """A slot lent to the trainer. Arrays over it keep it alive, and the slot is returned when the last of them is gone.
 
-    NumPy replaces the base of a view by the base's base, but not beyond a foreign object; hence the array interface instead of a slice.
+    A lease has the array interface and is not a NumPy array: NumPy would replace the base of a view by the base's base, except at foreign objects.
     """
 
     def __init__(self, buffer: Array, give_back: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
 """Shared memory of processes, in anonymous files (memfd), so that nothing is left behind in whatever way a process ends.
 
-``anonymous_file`` makes one. ``dumps`` pickles an object with its large arrays shared instead of copied: a worker that unpickles it maps the same pages.
-Classes and functions of the running script or notebook are pickled by value, since workers cannot import them. Pickles are only passed from a process
-to the workers that it started, in an anonymous file.
+``anonymous_file`` creates such a file. ``dumps`` pickles an object with its large arrays shared instead of copied: a worker that unpickles it maps the same
+pages. Classes and functions of the running script or notebook are pickled by value, since workers cannot import them. Pickles are only passed from a process to
+the workers that it started, in an anonymous file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hoptrain.engine.errors import InputError
 _log = logging.getLogger(__name__)
 
 SHARE_FROM_BYTES = 1 << 16
-"""Least size of a shared array. Smaller ones are pickled by value, since a mapping costs a page and two system calls."""
+"""Minimum size in bytes of an array that is shared. Smaller arrays are pickled by value, since a mapping costs a page and two system calls."""
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
 
 
@@ -73,7 +73,7 @@ def _temporary_folder(reason: str) -> str:
 def shared_array(name: str, shape: tuple[int, ...], dtype: Any) -> np.memmap[Any, Any]:
     """Return an array of zeros in anonymous memory; workers that receive it see what this process writes.
 
-    It must have at least ``SHARE_FROM_BYTES``, since smaller arrays are copied to workers.
+    The array must have at least ``SHARE_FROM_BYTES`` bytes, since smaller arrays are copied to workers.
     """
     descriptor = anonymous_file(name)
     array = np.memmap(f"/proc/{os.getpid()}/fd/{descriptor}", dtype, "w+", shape=shape)
@@ -101,7 +101,7 @@ def reserve(fd: int, num_bytes: int) -> mmap.mmap:
         os.ftruncate(fd, before)
         raise MemoryError(
             f"cannot reserve {num_bytes / 2**20:.0f} MiB of shared memory ({error.strerror}): use a smaller batch_size, fewer num_workers or "
-            "less prefetch_factor, or name a folder on a disk with buffer_dir"
+            "a smaller prefetch_factor, or set buffer_dir to a folder on a disk"
         ) from error
     return pages
 
@@ -152,7 +152,7 @@ class _SharingPickler(cloudpickle.Pickler):
 def mapped_file(array: Array) -> np.memmap[Any, Any] | None:
     """Return the file mapping that ``array`` is a view of as a whole, or None.
 
-    An array that numpy.load maps has the mapping as its base. A slice has not, and NumPy leaves the offset of the whole mapping on it.
+    An array that numpy.load maps has the file mapping as its base. A slice of it does not, although NumPy gives it the file offset of the whole mapping.
     """
     source: Any = array
     while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
@@ -171,7 +171,7 @@ def mapped_files(*arrays: Array) -> list[np.memmap[Any, Any]]:
 def check_whole(files: Iterable[np.memmap[Any, Any]]) -> None:
     """Check that mapped files are not shorter than their mappings: reading past the end ends the process (SIGBUS) or gives zeros.
 
-    A file that is cut off between this check and a read still ends the process; its successor then raises here.
+    If a file is truncated between this check and a read, the process still ends; its replacement then raises the error here.
 
     Raises:
         InputError: a file is shorter.

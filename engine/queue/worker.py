@@ -32,7 +32,7 @@ class Task(Protocol):
     """The work of worker processes; pickled once and sent to each of them."""
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> Any:
-        """Make the batch of a step in arrays from ``allocate``, which must be called once, and return its header: small values that are no arrays."""
+        """Make the batch of a step in arrays from ``allocate``, which must be called once, and return its header: small values other than arrays."""
         ...
 
 

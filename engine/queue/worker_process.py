@@ -65,8 +65,8 @@ class WorkerProcess:
 
         Args:
             index: number within the pool.
-            num_slots: slots of its ring.
-            batch_bytes: bytes that it reserves for each slot.
+            num_slots: number of slots in the worker's ring.
+            batch_bytes: number of bytes that the worker reserves for each slot.
             job: descriptor of the file with the pickled task.
             descriptors: descriptors of the task's shared arrays, which the process inherits.
             on_map: called with each mapping of a slot in this process, (bytes,) uint8.
@@ -153,7 +153,7 @@ class WorkerProcess:
             self.replace()
 
     def extend(self, stop: int) -> None:
-        """Append steps up to ``stop``, exclusive, to those that ``begin`` set."""
+        """Append steps up to ``stop``, exclusive, to the steps that ``begin`` set."""
         if self._run is not None:
             self._owed = range(self._owed.start, stop, self._owed.step)
             self._send(("extend", self._run[0], stop))
@@ -212,7 +212,7 @@ class WorkerProcess:
         return len(self._notices)
 
     def error(self) -> tuple[int, str, str] | None:
-        """Return the error that the process sent instead of its next batch: step (-1: at its start), kind and text; None without one."""
+        """Return the error that the process sent instead of its next batch, as (step, kind, text), with step -1 for its start; None without an error."""
         return self._error
 
     def lend(self, slot: int, specs: list[Spec]) -> dict[str, Array]:
@@ -261,7 +261,7 @@ class WorkerProcess:
             self.connection.close()
 
     def kill(self) -> None:
-        """Kill the process if it still runs. It executes nothing after this, even if the kernel needs long to end it."""
+        """Kill the process if it still runs. The process executes nothing after this call, even if the kernel takes long to end it."""
         self._kill_group()
         self._cut_lifeline()
         with suppress(subprocess.TimeoutExpired):
@@ -286,7 +286,7 @@ class WorkerProcess:
             os.close(fd)
 
     def how_it_ended(self) -> str:
-        """Return exit code or signal in words."""
+        """Return a description of the exit code or of the signal that ended the process."""
         code = self.process.wait()
         if code >= 0:
             return f"ended with exit code {code}"
@@ -314,7 +314,7 @@ class WorkerProcess:
 
 _MESSAGE_TIMEOUT = np.array([int(_MESSAGE_S), 0], np.int64).tobytes()  # struct timeval
 _LIFELINES: set[int] = set()
-"""Write ends of the workers' pipes. However this process ends, the kernel closes them, and then ends each worker."""
+"""Write ends of the workers' pipes. When this process ends for any reason, the kernel closes the pipes and ends each worker."""
 
 
 def _close_lifelines() -> None:
@@ -342,7 +342,7 @@ def _environment() -> dict[str, str]:
 
 
 def close_all(workers: Sequence[WorkerProcess], patience: float) -> None:
-    """Disconnect all workers, so that they end at the same time; after ``patience`` seconds kill those that still run."""
+    """Disconnect all workers, so that they end at the same time; after ``patience`` seconds, kill the workers that still run."""
     for worker in workers:
         worker.disconnect()
     deadline = time.monotonic() + patience

@@ -14,7 +14,7 @@ _MOST_MEMORY = 1 << 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """A division of memory.
+    """A division of the memory of a feature cache among tables, edges and sampled steps.
 
     Attributes:
         memory: bytes in total.
@@ -22,7 +22,7 @@ class Budget:
         most: maximum number of slots that a table can use, by name; V by default.
         whole: bytes of tables that are in memory completely, by name.
         sample_share: N if 1/N of the memory is for sampled future steps and their batches; 0 if none is.
-        is_auto: True if ``feature_cache`` is auto, the free memory.
+        is_auto: True if ``feature_cache`` is "auto", which stands for the free memory.
         messages: function from the total bytes to the bytes for rows in transit from other machines; None without other machines.
     """
 
@@ -40,7 +40,7 @@ class Budget:
         return self._of_samples(self.memory)
 
     def tables(self) -> list[CachedTable]:
-        """Return how the memory is divided among cached tables.
+        """Return the cached tables with their sizes in the cache.
 
         Raises:
             InputError: a table gets no slot.
@@ -51,7 +51,7 @@ class Budget:
         return found
 
     def check(self, rows: Mapping[str, int]) -> None:
-        """Check that the rows of a step fit in the cache, given their number for each table in ``rows``.
+        """Check that the rows of a step fit in the cache. ``rows`` is the number of rows of each table.
 
         Raises:
             InputError: the rows do not fit.
@@ -60,11 +60,11 @@ class Budget:
             raise self.too_little(rows)
 
     def least(self, rows: Mapping[str, int]) -> int:
-        """Return the smallest ``feature_cache`` in bytes for steps that use at most ``rows`` rows of each table, by name; 1 by default."""
+        """Return the smallest ``feature_cache`` in bytes for steps that use at most ``rows[name]`` rows of each table, or 1 row if ``rows`` lacks the name."""
         return bisect_left(range(_MOST_MEMORY), True, key=lambda memory: self._is_enough(memory, rows))
 
     def too_little(self, rows: Mapping[str, int]) -> InputError:
-        """Return the error for a step that uses ``rows`` rows of each table, which do not fit."""
+        """Return the error for a step whose rows do not fit. ``rows`` is the number of rows of each table."""
         tables = zip(self.sizes, self._tables(self.memory), strict=True)
         name, table = next(own for own in tables if own[1].num_slots < rows.get(own[0], 1))
         parts = [f"{size:,} are for all of {which}, " for which, size in self.whole.items()]

@@ -31,9 +31,9 @@ BLOCK = 4096
 DEPTH = 32
 """Maximum number of concurrent reads."""
 _MOST, _GAP = 256 << 10, 16 << 10
-"""Maximum bytes of one read, and the largest gap between two rows that one read covers."""
+"""Maximum size in bytes of a read of several rows, and maximum gap in bytes between two rows of one read."""
 _PIECE = 32
-"""Maximum number of reads that a thread takes from the list at a time."""
+"""Maximum number of reads that a thread takes at a time from the list of all reads."""
 LOOK_S = 0.5
 """Seconds between two checks whether reads make progress."""
 
@@ -83,18 +83,18 @@ class StoredRows(Protocol):
 
     @property
     def num_elsewhere(self) -> int:
-        """Number of rows that may need slots in a cache: those that are not on this machine's partition."""
+        """Number of rows that may need slots in a cache: the rows that are not in this machine's partition."""
         return self.shape[0]
 
     def elsewhere(self, ids: Array) -> Array:
-        """Return those of ``ids`` (N,) that need slots in a cache."""
+        """Return the elements of ``ids`` (N,) whose rows need slots in a cache."""
         return ids
 
     def read(self, rows: Array, slots: Array, out: Array, meanwhile: Callable[[], None] | None = None) -> None:
         """Read distinct rows into a cache, or into a batch.
 
         Args:
-            rows: (M,) row numbers in [0, V), ascending; may be empty.
+            rows: (M,) row indices in [0, V), ascending; may be empty.
             slots: (M,) row of ``out`` that each row is written to.
             out: (N, row_bytes) uint8 buffer that receives the rows.
             meanwhile: function to call once, while the reads are in progress or after them.

@@ -1,4 +1,4 @@
-"""``CacheFillTask``, the task of the process that fills the host feature cache. Each of its batches is a step whose rows are cached.
+"""``CacheFillTask``, the task of the process that fills the host feature cache. For this task, a batch is a step whose rows have been cached.
 
 A ``WorkerPool`` of one process runs the task. It ends the process with its trainer, replaces it if it dies or hangs, and raises its errors where the
 trainer waits for the step. A replacement starts with an empty cache, which costs reads but changes no batch.
@@ -22,23 +22,23 @@ from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, SharedRows, tag_
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 
 FORESEEN_BYTES = 8
-"""Bytes of memory for a planned access: its row and the row's next use."""
+"""Memory in bytes for a planned access: the index of the row, and the step of its next use."""
 
 
 class Filled(NamedTuple):
-    """Counts and times of filling the cache for a step, and for the steps that were read together with it; all 0 for those other steps.
+    """Counts and times of filling the cache for a step. Steps that are read together are counted at the first of them; all values of the others are 0.
 
     Attributes:
         num_used: number of distinct rows that the batches use, over all ranks and tables, except for rows of a machine's own partition.
         num_missed: number of used rows that were not in the cache and had to be read.
         num_reads: number of reads from the device for these rows.
-        num_bytes: bytes of these reads.
+        num_bytes: number of bytes of these reads.
         read_s: seconds spent waiting for reads.
         work_s: seconds of all other work: sampling and planning.
-        num_fetched: rows received from other machines.
-        num_rounds: communication rounds in which they were received.
-        num_sent: bytes that this machine sent in these rounds.
-        fetch_s: seconds of these rounds.
+        num_fetched: number of rows received from other machines.
+        num_rounds: number of communication rounds in which these rows were received.
+        num_sent: number of bytes that this machine sent in these rounds.
+        fetch_s: duration of these rounds in seconds.
     """
 
     num_used: int = 0
@@ -53,16 +53,17 @@ class Filled(NamedTuple):
     fetch_s: float = 0.0
 
     def plus(self, other: Filled) -> Filled:
-        """Return the sums of the fields of both."""
+        """Return the sum of this object and ``other``, field by field."""
         return Filled(*map(add, self, other))
 
     def minus(self, other: Filled) -> Filled:
-        """Return the differences between the fields and those of an earlier ``other``."""
+        """Return the difference between this object and an earlier one, ``other``, field by field."""
         return Filled(*map(sub, self, other))
 
 
 Planned: TypeAlias = tuple[float, Filled, list[list[StepReads]]]
-"""A tuple of the seconds spent waiting for trainers, the counts of rows from other machines, and for each table the reads of steps planned together."""
+"""A tuple of the seconds spent waiting for trainers, the counts of rows from other machines, and for each table the reads of steps that were
+planned together."""
 
 
 class StepSampler(Protocol):
@@ -77,7 +78,7 @@ class StepSampler(Protocol):
         """True if no more steps should be sampled for now."""
 
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
-        """Return the rows of the next step for each table, or None after the last step; ``later`` yields epoch and step of those that follow."""
+        """Return the rows of the next step for each table, or None after the last step. ``later`` yields (epoch, step) of the steps that follow."""
 
     def publish(self, tag: int, landed: int) -> None:
         """Pass the batches of the next step to the workers; trainers have taken all steps up to the tag ``landed``."""
@@ -100,8 +101,8 @@ class CacheFillTask:
 
     Attributes:
         shared: the cache in shared memory.
-        files: the tables.
-        samples: samples future steps.
+        files: the tables whose rows are cached.
+        samples: sampler of future steps.
         num_steps: number of steps of an epoch.
         prefetch_steps: number of future steps that the plans know.
         budget: division of the cache's memory, for the error message if the rows of a step do not fit.

@@ -20,7 +20,7 @@ from hoptrain.kernels.cpu.storage import plan as kernels
 IN_FLIGHT = 32
 """Maximum number of steps whose rows are in the cache at the same time, including the step being planned."""
 _SHARE = 2
-"""Steps in flight may use 1/N of the slots and of the stored accesses, with this N. If two steps do not fit in that, they may use all slots, as may one."""
+"""Steps in flight may use 1 / ``_SHARE`` of the slots and of the stored accesses. One or two steps may use all slots."""
 
 
 class StepReads(NamedTuple):
@@ -191,7 +191,7 @@ class RowPlan:
 def plan_together(plans: Sequence[RowPlan], tags: Iterable[int], wait: Callable[[int], None]) -> list[list[StepReads]]:
     """Plan a step and the following steps that are read together with it.
 
-    The number of steps is as large as fits once trainers have taken half of the steps in flight; meanwhile the trainers work on the other half.
+    As many steps are planned as fit in the cache once trainers have taken half of the steps in flight. Meanwhile the trainers work on the other half.
 
     Args:
         plans: the plan of each table.

@@ -7,8 +7,8 @@ needed, since every number has a single writer:
 * ``taken`` and ``until``, written by each rank's trainer: the last step whose batch it has received, and the last one that it will request. A slot is
   overwritten only after every rank has taken the last step that may use its old row (``RowPlan.make_room``). So the rows of a batch stay in the cache until
   its trainer has it, even if a worker dies. The filler reads nothing for steps after ``until``.
-* ``slot_of``, ``row_of`` and the rows, written by the filler in this order: the planned slot of a row, the row itself, the row number of the slot, and
-  finally ``ready``. A row moves to another slot only when no step in flight uses it.
+* ``slot_of``, ``row_of`` and the rows, written by the filler in this order: the planned slot of a row, the row itself, the slot's row index, and finally
+  ``ready``. A row moves to another slot only when no step in flight uses it.
 
 A step is identified by its tag. The lower 32 bits are the step plus one, the bits above the number of the run (one iteration over the loader, the same on
 all ranks). Tags increase, so a wait also ends if its run is left early. The filler waits for trainers to take earlier steps, and readers wait for the
@@ -39,9 +39,9 @@ _LOOK_S = 0.0005
 _LINE = 8  # numbers per CPU cache line; each trainer writes to its own line
 _RUN_BITS = 32
 PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 4
-"""Bytes that a ``RowPlan`` needs per row of the table, and per slot (without the slot's row number)."""
+"""Memory of a ``RowPlan`` in bytes, per row of the table and per slot (without the row index that each slot stores)."""
 FORESEEN_SHARE = 12
-"""One in this many bytes of the memory is for planned accesses of future steps."""
+"""The fraction 1 / ``FORESEEN_SHARE`` of the cache memory is for planned accesses of future steps."""
 
 
 def tag_of(run: int, step: int) -> int:
@@ -55,8 +55,8 @@ class CachedTable(NamedTuple):
     Attributes:
         num_rows: number of rows of the table, V.
         row_bytes: bytes of a row.
-        num_slots: number of rows that the cache holds, N.
-        num_bytes: bytes of memory, including the lookup tables and the plan.
+        num_slots: number of slots of the table, N.
+        num_bytes: number of bytes of cache memory for the table, including the lookup tables and the plan.
     """
 
     num_rows: int
@@ -72,7 +72,7 @@ class LocalFeatures(NamedTuple):
         rows: (n, ...) the rows, at consecutive positions.
         place: (V,) position of each row of the table in the order of partitions.
         first: position of the first of ``rows``.
-        end: position after the last one.
+        end: position after the last of ``rows``.
     """
 
     rows: Array
@@ -111,7 +111,7 @@ class SharedRows:
         weakref.finalize(made, os.close, fd)
         try:
             if size > (free := available_memory()):
-                raise MemoryError(f"{free / 2**30:.2f} GiB are free")
+                raise MemoryError(f"only {free / 2**30:.2f} GiB of memory are free")
             os.fchmod(fd, 0o600)
             reserve(fd, size).close()
         except (OSError, MemoryError) as error:
@@ -175,7 +175,7 @@ class SharedRows:
         return step - 1 if its_run == run else -1
 
     def wait_until_taken(self, tag: int) -> None:
-        """Wait until all trainers have taken a step. There is no deadline, since only the filler calls this, which ends with its trainer."""
+        """Wait until all trainers have taken a step. There is no timeout: only the filler calls this, and the filler ends with its trainer."""
         while self.arrays["taken"][:, 0].min() < tag:
             time.sleep(_LOOK_S)
 
@@ -189,12 +189,12 @@ class SharedRows:
         while self.ready < tag:
             if self.arrays["taken"][rank, 0] >= tag_of(run + 1, -1):
                 raise WorkerError(
-                    f"the rows of step {step} are no longer needed: its loader was iterated anew; take a new iterator"
+                    f"the rows of step {step} are no longer needed: its loader was iterated again; take a new iterator"
                     + explain_hint("iterator")
                 )
             if patience.is_over():
                 raise WorkerError(
-                    f"the rows of step {step} have not come for {patience_s:g} s: the process that reads them has stopped; see its messages "
+                    f"the rows of step {step} were not read within {patience_s:g} s: the process that reads them has stopped; see its messages "
                     "above, on the first rank of this machine" + explain_hint("reader")
                 )
             time.sleep(_LOOK_S)
@@ -226,12 +226,12 @@ def map_shared(path: str) -> Array:
 
 
 def shared_out(memory: int, tables: Mapping[str, tuple[int, int]], most: Mapping[str, int] | None = None) -> list[CachedTable]:
-    """Divide ``feature_cache`` bytes equally among tables; a table that needs less for all of its rows leaves the rest to the others.
+    """Divide ``feature_cache`` bytes equally among tables; if a table needs less for all of its rows, the rest is divided among the other tables.
 
     If there is too little memory, tables have no slots; ``hoptrain.engine.storage.budget`` reports that.
 
     Args:
-        memory: bytes, including those for lookup tables and plans.
+        memory: size of the cache in bytes, with its lookup tables and plans.
         tables: number of rows V and bytes of a row, by table name.
         most: maximum number of slots that a table can use, by name; by default V.
     """

@@ -11,7 +11,7 @@ from hoptrain.engine.errors import InputError
 
 
 def fully_supervised(data: Dataset) -> Dataset:
-    """Return the data set with all labelled nodes as training nodes, except those of validation and test (Chen, Ma, Xiao 2018).
+    """Return the data set with all labelled nodes outside validation and test as training nodes (Chen, Ma, Xiao 2018).
 
     Raises:
         InputError: the data set has no labels.

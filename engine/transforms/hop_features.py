@@ -21,7 +21,7 @@ from hoptrain.engine.store import HEADER, FolderWriter, open_folder
 
 KIND = "hop features"
 BLOCK_EDGES = 1 << 20
-"""Approximate number of edges of the rows that are computed at once."""
+"""Approximate number of edges into the nodes whose rows are computed at once."""
 _VERSION = 1
 
 
@@ -99,7 +99,7 @@ def propagate(indptr: Array, indices: Array, scale: Array, x: Array, begin: int,
 
 
 def row_blocks(indptr: Array, num_features: int) -> list[tuple[int, int]]:
-    """Return [begin, end) of row blocks with at most ``BLOCK_EDGES`` edges and values in total; a single row may have more."""
+    """Return the ranges [begin, end) of blocks of rows. A block has at most ``BLOCK_EDGES`` edges and values in total, unless it is a single row."""
     load = indptr[1:].astype(np.int64) + num_features * np.arange(1, len(indptr), dtype=np.int64)
     bounds = [0]
     while bounds[-1] < len(load):

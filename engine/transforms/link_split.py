@@ -24,16 +24,17 @@ from hoptrain.kernels.cpu.shuffle import permutation, random_words
 from hoptrain.kernels.shared.philox import HOP_HELD_OUT
 
 _MOST_NODES = 3_000_000_000
-"""Maximum number of nodes, so that every pair of nodes has an int64 number."""
+"""Maximum number of nodes for which a pair of nodes can be encoded as one int64."""
 _ATTEMPTS = 50
 
 Ends: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
-"""Ranges [begin, end) of the numbers of a relation's sources and of its destinations."""
+"""Ranges [begin, end) of a relation's sources and of its destinations in the joint numbering of all end nodes (see above)."""
 
 Relations: TypeAlias = Mapping[Relation, RelationColumns]
 
 Reverses: TypeAlias = Mapping[Relation, Relation | None]
-"""Relations whose edges are links -> the relation of the reverse edges v -> u, which are removed with links u -> v, or None. A link is an ordered pair of
+"""Relation whose edges are links -> the relation of its reverse edges, or None. With a link u -> v, the reverse edges
+v -> u are removed. A link is an ordered pair of
 nodes; in a relation that is its own reverse it is an unordered pair of distinct nodes."""
 
 SharedLinks: TypeAlias = Literal["error", "drop", "keep"]
@@ -43,9 +44,9 @@ class HeldOut(NamedTuple):
     """A split's links and their negatives."""
 
     links: Array
-    """(2, N) int64: sources, then destinations."""
+    """Links (2, N) int64: sources in row 0, destinations in row 1."""
     others: Array | None
-    """Negatives: (2, M) int64 for all links together; or (2, N, K), K for each link; None means all pairs without a link."""
+    """Negatives as int64: (2, M) shared by all links, or (2, N, K) with K for each link. None stands for all pairs without a link."""
 
 
 class LinkSplit(NamedTuple):
@@ -54,13 +55,13 @@ class LinkSplit(NamedTuple):
     is_kept: dict[Relation, Array]
     """(E,) bool for each relation of the graph: True for edges that stay."""
     links: dict[str, Array]
-    """(2, N) int64 by split name: sources, then destinations, in the numbering of this module."""
+    """Links (2, N) int64 by split name: sources in row 0, destinations in row 1, in the joint numbering of all end nodes."""
     ends: list[Ends]
-    """Number ranges of each relation's sources and destinations."""
+    """Ranges of each relation's sources and destinations in the joint numbering of all end nodes."""
 
 
 _Held: TypeAlias = tuple[Array, dict[str, Array]]
-"""Mask (E,) bool of a relation's remaining edges, and the held-out links (2, N) int64 of node ids by split name."""
+"""A pair for one relation: the mask (E,) bool of the remaining edges, and the held-out links (2, N) int64 by split name, given by node ids."""
 
 
 def hold_out_links(
@@ -74,7 +75,7 @@ def hold_out_links(
 
     Args:
         relations: all relations of the graph.
-        reverses: relations with links and their reverse relations, see ``Reverses``.
+        reverses: relation with links -> its reverse relation or None, see ``Reverses``.
         shares: share of each relation's links by split name, below 1 in total.
         seed: seed of the random choice.
         by_time: True to hold out the latest links.
@@ -94,14 +95,13 @@ def hold_out_links(
 def given_links(data: BaseDataset, reverses: Reverses, leaked_edges: SharedLinks | None = None) -> LinkSplit:
     """Hold out the links of a data set's ``edge_splits`` other than ``train``. If there is a ``train`` split, edges in no split are removed, too.
 
-    A held-out link may have parallel or reverse edges, with other ids, among the remaining edges. ``leaked_edges`` says how these are treated: ``refuse``
+    A held-out link may have parallel or reverse edges, with other ids, among the remaining edges. ``leaked_edges`` tells how these edges are treated: ``error``
     raises, ``drop`` removes them, ``keep`` keeps them, for recurring contacts. The default is the entry in ``data.meta``, as for OGB's data sets, which keep
-    their published splits, else ``refuse``. Edges of reverse relations are removed together with their links.
+    their published splits, else ``error``. Edges of reverse relations are removed together with their links.
 
     Raises:
-        InputError: a relation has no such splits, two splits share an edge, links are shared and ``leaked_edges`` is "refuse", or a relation is invalid
-            (see ``hold_out_links``).
-        InputError: a relation has no such splits, two of them share an edge, or links are shared and that is refused; as ``hold_out_links``.
+        InputError: a relation has no such splits, two splits share an edge, links are shared and ``leaked_edges`` is "error", or a relation is
+            invalid (see ``hold_out_links``).
     """
     own = data.contents()
     choice = leaked_edges or data.meta.get("shared_links", "error")
@@ -113,7 +113,7 @@ def given_links(data: BaseDataset, reverses: Reverses, leaked_edges: SharedLinks
 
 
 def both_ways(relations: Relations, chosen: Iterable[Relation]) -> Graph:
-    """Return the edges of the chosen relations as one graph, in both directions, in the numbering of this module."""
+    """Return the edges of the chosen relations as one graph, in both directions, in the joint numbering of all end nodes."""
     ends = _number_ends(relations, chosen)
     src = [begin + relations[relation].indices.astype(np.int64) for relation, ((begin, _), _) in ends.items()]
     dst = [begin + relations[relation].destinations() for relation, (_, (begin, _)) in ends.items()]
@@ -240,7 +240,7 @@ def _given(name: str, columns: RelationColumns, first: int, edge_splits: Mapping
 
 
 def check_apart(name: str, columns: RelationColumns, edge_splits: Mapping[str, Array]) -> None:
-    """Raise InputError if two splits of a relation's edges share an edge. ``name`` is the data set's.
+    """Raise InputError if two splits of a relation's edges share an edge. ``name`` is the data set's name, for the message.
 
     Raises:
         InputError: two splits share an edge.
@@ -258,11 +258,11 @@ def check_apart(name: str, columns: RelationColumns, edge_splits: Mapping[str, A
 def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float], seed: int = 0) -> dict[str, Array]:
     """Split labelled edges by shares. Return edge ids (N,) int64, ascending, by split name; ``train`` gets the rest.
 
-    Parallel and reverse edges are in the same split, so that none leaks another one's label. Self loops are for training.
+    Parallel and reverse edges are in the same split, so that no edge leaks the label of an edge in another split. Self loops are for training.
 
     Args:
         graph: the graph.
-        is_labelled: (R,) bool by edge id.
+        is_labelled: (R,) bool by edge id: True if the edge has a label.
         shares: share of the links with a labelled edge by split name, except ``train``, below 1 in total.
         seed: seed of the random choice.
 
@@ -283,7 +283,7 @@ def share_out_edges(graph: Graph, is_labelled: Array, shares: Mapping[str, float
 
 
 class DrawPairs(Protocol):
-    """A function that draws negative pairs, as ``pairs_without_link`` returns it."""
+    """The type of the functions that ``pairs_without_link`` returns, which draw negative pairs."""
 
     def __call__(self, number: int, seed: int, stream: int, apart: Array | None = None) -> Array:
         """Draw ``number`` pairs, (2, number) int64."""
@@ -326,12 +326,12 @@ def pairs_without_link(graph: Graph, ends: Ends | None = None) -> DrawPairs:
 
 
 def link_keys(columns: RelationColumns, src_begin: int = 0, dst_begin: int = 0) -> Array:
-    """Return the link number of each edge, (E,) int64, equal for both directions; -1 for self loops.
+    """Return the number of each edge's link, (E,) int64, equal for both directions of the link; -1 for self loops.
 
     Args:
         columns: the edges.
-        src_begin: number of the first source.
-        dst_begin: number of the first destination.
+        src_begin: number of the first source in the joint numbering of all end nodes.
+        dst_begin: number of the first destination in the joint numbering of all end nodes.
 
     Raises:
         InputError: there are too many nodes for int64 numbers of pairs.

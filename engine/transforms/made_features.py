@@ -20,7 +20,7 @@ from hoptrain.kernels.cpu.projection import sparse_signs
 MadeFeatures = Literal["degrees", "walks"]
 KIND = "made features"
 WIDTH = 128
-"""Number of features per node of ``walks``."""
+"""Number of features per node that ``walks`` computes."""
 _STEPS = 8
 _VERSION = 1
 

@@ -1,4 +1,4 @@
-"""Metapath relations: from nodes of one type to those of another, via intermediate types."""
+"""Metapath relations, which lead from nodes of one type to nodes of another type via intermediate types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 
 
 def with_metapaths(data: HeteroDataset, metapaths: Sequence[Sequence[str]]) -> HeteroDataset:
-    """Replace a data set's relations by one relation per metapath. Node types at no end of a metapath are dropped, except the seed type.
+    """Replace a data set's relations by one relation per metapath. Node types at which no metapath begins or ends are dropped, except the seed type.
 
     An edge from u to v exists if at least one path connects them (PyG's ``AddMetaPaths`` with ``drop_orig_edge_types``; Wang et al. 2019, "Heterogeneous
     graph attention network"). A path of two types is the relation itself, without parallel edges. Edges have no weights, times, features or splits.

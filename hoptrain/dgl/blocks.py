@@ -49,7 +49,7 @@ class BlockSampler(Sampled):
         return nodes, seed_nodes, [block.to(self.output_device) for block in blocks]
 
     def assign_lazy_features(self, result: Any) -> Any:
-        """Mark the features that DGL fetches later, except for those that workers have gathered."""
+        """Mark the features that DGL fetches later, except for features that workers have gathered."""
         made = super().assign_lazy_features(result)  # type: ignore[misc]  # defined by the DGL class, the next base
         for kind, rows in self.rows.items():
             made[2][0].srcnodes[kind].data.update(rows)
@@ -104,7 +104,7 @@ class LaborSampler(BlockSampler, dgl.dataloading.LaborSampler):
         prefetch_edge_feats: Any = None,
         output_device: Any = None,
     ) -> None:
-        """Set the arguments of the sampler, which are those of DGL's class.
+        """Set the arguments of the sampler, which are the same as in DGL's class.
 
         Raises:
             InputError: ``importance_sampling`` is negative (iteration until convergence), or layers or batches are to share random numbers.

@@ -23,8 +23,8 @@ def as_edge_prediction_sampler(
 ) -> Any:
     """Return a sampler of edges; a drop-in replacement for ``dgl.dataloading.as_edge_prediction_sampler``.
 
-    DGL's code makes the pairs, the negatives and the excluded edges. ``sampler``, one of ``hoptrain.dgl``, samples around their nodes. As in DGL,
-    edges are excluded after sampling, so a node may have fewer sampled edges than its fanout.
+    DGL's code determines the pairs, the negatives and the excluded edges. ``sampler``, which must be from ``hoptrain.dgl``, samples around the nodes of the
+    pairs. As in DGL, edges are excluded after sampling, so a node may have fewer sampled edges than its fanout.
 
     Raises:
         InputError: ``sampler`` is not one of ``hoptrain.dgl``, ``exclude`` is unknown or lacks its reverse edges, or ``negative_sampler`` is

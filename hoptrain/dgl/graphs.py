@@ -24,7 +24,7 @@ _LAYOUTS = {"in": "csc", "out": "csr"}
 """DGL's ``edge_dir`` -> DGL's sparse format in which the neighbours of a node are contiguous."""
 
 _KEPT: Any = WeakIdKeyDictionary()
-"""DGL graph -> edge type, direction and name of the weights -> state, objects that the state refers to, and converted graph."""
+"""DGL graph -> (edge type, direction, weight name) -> (state of the DGL graph at its conversion, objects in that state, converted graph)."""
 
 
 class ConvertedGraph:
@@ -41,7 +41,7 @@ class ConvertedGraph:
         self._kept: dict[Any, Any] = {}
 
     def get_or_make(self, options: Any, make: Callable[[], Kept]) -> Kept:
-        """Return the object for ``options``; it is made by ``make()`` on the first call."""
+        """Return the object for ``options``. The first call makes it by ``make()``."""
         if options not in self._kept:
             self._kept[options] = make()
         kept: Kept = self._kept[options]
@@ -53,7 +53,7 @@ class ConvertedGraph:
         The first call may build an index of 4 or 8 bytes per edge.
 
         Raises:
-            InputError: the graph has no edge of such an id.
+            InputError: an id belongs to no edge of the graph.
         """
         wrong = ids[(ids < 0) | (ids >= self.graph.num_edges)]
         if len(wrong):
@@ -119,7 +119,7 @@ def convert(g: Any, edge_dir: str = "in", weights: str | None = None) -> Convert
 
 
 def convert_relation(g: Any, relation: tuple[str, str, str], edge_dir: str, weights: str | None = None) -> ConvertedGraph:
-    """Convert the edges of one type, as ``convert`` does for a homogeneous graph. Those of a heterogeneous graph become ``RelationColumns``."""
+    """Convert the edges of one type, as ``convert`` does for a homogeneous graph. The edges of a heterogeneous graph become ``RelationColumns``."""
     if edge_dir not in _LAYOUTS:
         raise InputError(f"edge_dir is {edge_dir!r}: must be 'in' or 'out'; choose one")
     values = None if weights is None else get_edge_feature(g, relation, weights)

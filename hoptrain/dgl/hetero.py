@@ -1,4 +1,4 @@
-"""Conversion of a heterogeneous DGL graph and of its seeds and fanouts to those of hoptrain's samplers."""
+"""Conversion of a heterogeneous DGL graph, its seeds and its fanouts to the form that hoptrain's samplers take."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hoptrain.samplers.subgraphs.around import HeteroInducedSampler
 from hoptrain.samplers.wrappers.excluding import ExcludingSampler, hetero_items
 
 _KEPT: Any = WeakIdKeyDictionary()
-"""DGL graph -> name of the weights -> state, objects that the state refers to, and converted graph."""
+"""DGL graph -> weight name -> (state of the DGL graph at its conversion, objects in that state, converted graph)."""
 
 
 class ConvertedHeteroGraph:
@@ -48,7 +48,7 @@ class ConvertedHeteroGraph:
         """Return the CSC positions (N,) of a relation's edges with DGL's ``ids`` (N,).
 
         Raises:
-            InputError: the relation has no edge of such an id.
+            InputError: an id belongs to no edge of the relation.
         """
         return self._relations[relation].csc_positions(ids)
 
@@ -91,11 +91,11 @@ def _convert(g: Any, values: Mapping[Relation, Tensor]) -> HeteroGraph:
 def get_hetero_sampler(
     g: Any, fanouts: Any, kind: type[HeteroFanoutSampler], edge_dir: str, prob: str | None = None, induced: int = 0, **options: Any
 ) -> tuple[Sampler[Any, Any], ConvertedHeteroGraph]:
-    """Return a sampler of hoptrain for the arguments of one of DGL's, and the converted graph.
+    """Return a sampler of hoptrain for the arguments of a DGL sampler, and the converted graph.
 
     Args:
         g: DGL graph.
-        fanouts: Fanouts of each layer as DGL takes them.
+        fanouts: Fanouts of each layer, in the form that DGL takes.
         kind: Class of the sampler.
         edge_dir: Direction of the edges; must be "in".
         prob: Name of the edge feature with the weights.
@@ -124,7 +124,7 @@ def fanouts_by_relation(g: Any, fanouts: Any, what: str = "fanouts of a layer") 
     Args:
         g: DGL graph.
         fanouts: Fanouts in the order of layers, as DGL takes them: for each layer a number or a dictionary by edge type.
-        what: Name of the values for the message.
+        what: Name of the fanouts for the message.
 
     Raises:
         InputError: a layer lacks an edge type.

@@ -1,7 +1,7 @@
 """DGL's ``DataLoader`` over hoptrain: torch and DGL yield the indices, hoptrain's workers sample and gather, DGL assembles the batch.
 
-With workers, the sampler's code runs twice for each batch. The first run, some steps ahead, finds the seeds that it requests from hoptrain, after it
-drew negatives. The second run, when the sample arrives, builds the batch from it. Both runs seed torch's generator by the batch's address.
+With workers, the sampler's code runs twice for each batch. The first run, some steps ahead, draws negatives, finds the seeds and requests their sample from
+hoptrain. The second run, when the sample arrives, builds the batch from it. Both runs seed torch's generator by the batch's address.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hoptrain.samplers.loader.external_seeds import BatchSource, LoaderSpec, Rng
 _dgl_loader = dgl.dataloading.dataloader
 
 _IGNORED = ("worker_init_fn", "multiprocessing_context", "generator", "pin_memory_device")
-"""Arguments of torch's ``DataLoader`` without effect here: hoptrain's workers do not run torch, and the order does not depend on ``generator``."""
+"""Arguments of torch's ``DataLoader`` that have no effect: hoptrain's workers do not run torch, and the order of batches does not depend on ``generator``."""
 
 
 class DataLoader(dgl.dataloading.DataLoader):
@@ -108,7 +108,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         self.use_prefetch_thread = False  # DGL's own thread fetches only features
 
     def __iter__(self) -> Any:
-        """Return an iterator over the batches of an epoch. Each call is the next epoch, counted from 0."""
+        """Return an iterator over the batches of an epoch. Each call begins the next epoch; epochs are counted from 0."""
         return _dgl_loader._PrefetchingIter(self, self._iter_epoch())
 
     def set_epoch(self, epoch: int) -> None:
@@ -116,7 +116,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         self._epoch = epoch
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the workers: a copy starts its own."""
+        """Return the state without the workers: a copy of the loader starts its own workers."""
         return {name: value for name, value in self.__dict__.items() if name != "_feed"}
 
     def close(self) -> None:

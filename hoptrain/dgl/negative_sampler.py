@@ -13,7 +13,7 @@ PerSourceUniform: Any = dgl.dataloading.negative_sampler.PerSourceUniform
 Uniform: Any = PerSourceUniform
 
 _ROUNDS = 4
-"""Maximum number of attempts to draw the missing negatives; after the last one fewer are returned than requested."""
+"""Maximum number of rounds that draw missing negatives. After the last round, fewer negatives than requested may be returned."""
 
 
 class GlobalUniform(dgl.dataloading.negative_sampler.GlobalUniform):

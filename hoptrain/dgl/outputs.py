@@ -72,7 +72,7 @@ def _edges(batch: SampledBatch, block: dict[Any, Block], relations: list[Any]) -
 
 
 def make_block(g: Any, sources: list[Tensor], destinations: list[Tensor], edges: list[tuple[Block, Array]]) -> Any:
-    """Return the block that ``dgl.create_block`` would, several times faster: DGL searches for the largest source and rebuilds the metagraph each time.
+    """Build the same block as ``dgl.create_block``, several times faster: DGL searches for the largest source and rebuilds the metagraph each time.
 
     Args:
         g: DGL graph that was sampled.

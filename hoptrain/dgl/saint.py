@@ -35,7 +35,7 @@ class SAINTSampler(Sampled, dgl.dataloading.Sampler):
         prefetch_edata: Any = None,
         output_device: Any = "cpu",
     ) -> None:
-        """Set the arguments of the sampler, which are those of DGL's class.
+        """Set the arguments of the sampler, which are the same as in DGL's class.
 
         Raises:
             InputError: ``mode`` is unknown, or ``budget`` is out of range.

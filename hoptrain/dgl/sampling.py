@@ -93,7 +93,7 @@ def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, 
     """Concatenate walks, without the entries after their ends; a drop-in replacement for ``dgl.sampling.pack_traces``.
 
     Args:
-        traces: (W, L) node ids of each walk, -1 after its end.
+        traces: (W, L) node ids of each walk, -1 after the end of the walk.
         types: (L,) node type of each step.
 
     Returns:

@@ -25,7 +25,7 @@ from hoptrain.samplers.subgraphs.around import InducedSampler
 from hoptrain.samplers.wrappers.excluding import ExcludingSampler, items_of
 
 ALL_EDGES = 2
-"""Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""
+"""Number of blocks of a batch. Only the outermost block is read. With two blocks it contains all edges between the sampled nodes."""
 
 
 class ShaDowKHopSampler(Sampled, dgl.dataloading.ShaDowKHopSampler):

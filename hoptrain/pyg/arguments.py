@@ -23,7 +23,7 @@ SET_BY_LOADERS = ("collate_fn", "dataset")
 """Arguments of torch's ``DataLoader`` that the loaders set themselves. Lightning passes them when it rebuilds a loader."""
 
 _IGNORED = ("worker_init_fn", "multiprocessing_context", "pin_memory_device")
-"""Arguments of torch's ``DataLoader`` without effect here, because hoptrain's workers do not run torch."""
+"""Arguments of torch's ``DataLoader`` that have no effect, because hoptrain's workers do not run torch."""
 
 
 def check_fanouts(num_neighbors: Any, *, is_hetero: bool = False) -> Any:
@@ -181,7 +181,7 @@ def _canonical(data: HeteroData, kind: Any) -> Any:
 
 
 def check_lengths(number: int, what: str, **values: Any) -> None:
-    """Raise InputError if one of ``values`` has another length than ``number``.
+    """Raise InputError if the length of one of ``values`` is not ``number``.
 
     Args:
         number: Number of seeds or links.
@@ -197,7 +197,7 @@ def check_lengths(number: int, what: str, **values: Any) -> None:
 
 
 def check_arguments(kwargs: dict[str, Any], *, filter_per_worker: bool | None = None) -> dict[str, Any]:
-    """Return the arguments to pass to torch's ``DataLoader``, and warn about those that are ignored.
+    """Return the arguments to pass to torch's ``DataLoader``, and warn about ignored arguments.
 
     When Lightning rebuilds a loader, it passes the previous loader's arguments as ``kwargs``, in addition to those that change.
 

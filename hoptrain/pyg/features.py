@@ -20,7 +20,7 @@ _X, _EDGES = "x", "edge_attr"
 
 
 def get_features(data: Any) -> dict[str, Any]:
-    """Return the node features ``x`` of a ``Data`` as ``x``, or those of a ``HeteroData`` as ``x.TYPE`` for each node type that has some."""
+    """Return the node features by name: ``x`` of a ``Data``, or ``x.TYPE`` for each node type of a ``HeteroData`` that has features."""
     if isinstance(data, HeteroData):
         return {f"{_X}.{kind}": data[kind][_X] for kind in data.node_types if _X in data[kind]}
     return {_X: data[_X]} if _X in data else {}
@@ -30,7 +30,8 @@ def get_edge_ids(permutation: Any, graph_name: Callable[[Any], Any] = lambda rel
     """Return the PyG edge ids that workers look up, by the name of their rows in a batch.
 
     Args:
-        permutation: (E,) PyG id of each edge of the converted graph, None where the order is unchanged; or such values by PyG edge type.
+        permutation: (E,) PyG id of each edge of the converted graph, or None if the order is unchanged; for a heterogeneous graph a dict of these by PyG edge
+            type.
         graph_name: Function from a PyG edge type to the edge type of the converted graph.
     """
     if isinstance(permutation, dict):
@@ -59,7 +60,7 @@ def rows_to_gather(name: str, x: Any) -> Array | None:
 
 
 def feature_names(names: Collection[str]) -> list[str]:
-    """Return the names of node features among the names of all rows."""
+    """Return those of ``names`` that are names of node features."""
     return [name for name in names if not name.startswith(_EDGES)]
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.loader.gpu_cache import HitRates
 
 MOST_COUNTED = 1024
-"""Maximum number of batches in which row accesses are counted to fill a ``gpu_cache``."""
+"""Maximum number of batches whose row accesses are counted to choose the rows of a ``gpu_cache``."""
 
 
 class LoaderMixin:
@@ -50,7 +50,7 @@ class LoaderMixin:
     _attributes: DeviceAttributes | None = None
     _feed: ExternalSeedLoader | None = None
     _kept: tuple[dict[str, Any], dict[str, int], dict[str, Array]] | None = None
-    """Features, the number of in-place changes of each, and the arrays that workers gather from."""
+    """Features by name, the in-place version counter of each, and the arrays from which workers gather."""
     _epoch = 0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -71,7 +71,7 @@ class LoaderMixin:
             kwargs: Further arguments that the user gave, in addition to those of the PyG loader.
             sampler: Sampler of the loader.
             filter_per_worker: The PyG argument of this name.
-            refused: For each option that a GPU does not support, by its name: whether the user set it.
+            refused: Options that are not supported on a GPU, by name; True if the user set the option.
 
         Raises:
             InputError: an argument is not supported, or not supported on a GPU.
@@ -150,7 +150,7 @@ class LoaderMixin:
 
     @property
     def hit_rates(self) -> HitRates | None:
-        """Hit rates of the ``gpu_cache``, expected and measured by epoch; None without one, or before the first batch."""
+        """Hit rates of the ``gpu_cache``, expected and measured by epoch; None without a cache, or before the first batch."""
         return None if self._feed is None else self._feed.hit_rates
 
     def attributes(self, feed: DeviceFeed[Any], names: list[str]) -> DeviceAttributes:
@@ -161,7 +161,7 @@ class LoaderMixin:
         return self._attributes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the workers: a copy starts its own."""
+        """Return the state without the workers: a copy of the loader starts its own workers."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_feed", "_kept", "_attributes")}
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class LoaderMixin:
         return get_features(self.data)
 
     def edge_ids(self) -> dict[str, Tensor]:
-        """Return the PyG edge ids that workers look up, by their name in a batch; empty where CSC positions are PyG's edge ids."""
+        """Return the PyG edge ids that workers look up, by their name in a batch; empty if CSC positions are PyG's edge ids."""
         return {}
 
 

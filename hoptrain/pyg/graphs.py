@@ -23,7 +23,7 @@ class ConvertedGraph(NamedTuple):
 
     Attributes:
         graph: The graph, with edge weights and times if requested.
-        permutation: (E,) int64 PyG edge id of each CSC position; None where they are equal.
+        permutation: (E,) int64 PyG edge id of each CSC position; None if ids equal positions.
     """
 
     graph: Graph
@@ -31,7 +31,7 @@ class ConvertedGraph(NamedTuple):
 
 
 _KEPT: Any = WeakIdKeyDictionary()
-"""Edge tensor -> conversion options -> state, converted graph and the tensors that the state refers to."""
+"""Edge tensor -> conversion options -> (state of the data at its conversion, converted graph, tensors in that state)."""
 
 
 def require_homogeneous(data: object) -> Data:
@@ -60,8 +60,8 @@ def convert(
         data: Graph with ``edge_index`` (2, E) or a sparse ``adj_t``.
         backward: Whether to reverse every edge.
         is_sorted: Whether the edges are sorted by destination.
-        weight_attr: Name of the edge weights.
-        time_attr: Name of the times of edges or nodes. With node times an edge has the time of its source.
+        weight_attr: Name of the edge attribute with the weights.
+        time_attr: Name of the edge or node attribute with the times. With node times an edge has the time of its source.
         untimed: Whether every edge gets the time 0.
 
     Raises:
@@ -117,7 +117,7 @@ def check_edges(store: Any, edges: Any, num_src: int, num_dst: int, of: str = "d
 
 
 def get_state(value: Any) -> tuple[int, int]:
-    """Return the object's id and the number of its in-place changes by torch. Equal states mean unchanged values."""
+    """Return the id of ``value`` and torch's count of its in-place changes. Equal results mean unchanged values."""
     return id(value), version_of(value)
 
 

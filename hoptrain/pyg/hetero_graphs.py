@@ -23,7 +23,7 @@ class ConvertedHeteroGraph(NamedTuple):
 
     Attributes:
         graph: The graph, with edge weights and times if requested. If edges are reversed, the names of the relations are reversed, too.
-        permutation: (E,) int64 PyG edge id of each CSC position, by PyG edge type; None where they are equal.
+        permutation: (E,) int64 PyG edge id of each CSC position, by PyG edge type; None for a type whose ids equal positions.
     """
 
     graph: HeteroGraph
@@ -31,7 +31,7 @@ class ConvertedHeteroGraph(NamedTuple):
 
 
 _KEPT: Any = WeakIdKeyDictionary()
-"""``HeteroData`` -> conversion options -> state, converted graph and the tensors that the state refers to."""
+"""``HeteroData`` -> conversion options -> (state of the data at its conversion, converted graph, tensors in that state)."""
 
 
 def convert_hetero(
@@ -52,8 +52,8 @@ def convert_hetero(
         data: Graph with ``edge_index`` (2, E) or a sparse ``adj_t`` for each edge type.
         backward: Whether to reverse every edge.
         is_sorted: Whether the edges are sorted by destination.
-        weight_attr: Name of the edge weights.
-        time_attr: Name of the times of edges or nodes.
+        weight_attr: Name of the edge attribute with the weights.
+        time_attr: Name of the edge or node attribute with the times.
         untimed: Whether edges without times get the time 0.
 
     Raises:

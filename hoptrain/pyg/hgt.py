@@ -21,7 +21,7 @@ from hoptrain.samplers.batch.copies import Copies, distinct_by_type, with_copies
 from hoptrain.samplers.loader.external_seeds import BatchSource
 
 _LAYERS = 2
-"""Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""
+"""Number of blocks of a batch. Only the outermost block is read. With two blocks it contains all edges between the sampled nodes."""
 
 
 class _Budgets(BaseSampler):

@@ -33,7 +33,7 @@ class Hops(Protocol):
     graph: Any
     """Converted graph that is sampled."""
     perm: Any
-    """PyG edge id of each CSC position, None where they are equal; or such values by PyG edge type."""
+    """PyG edge id of each CSC position, or None if ids equal positions; for a heterogeneous graph a dict of these by PyG edge type."""
     source: BatchSource | None
     """Function from seeds to a mini-batch. If set, it is called instead of sampling in this process."""
 
@@ -97,11 +97,11 @@ class HopLoaderMixin(LoaderMixin):
             hops.source = None
 
     def features(self) -> dict[str, Any]:
-        """Return the features that workers gather; none with ``transform_sampler_output``, which may choose other nodes than the sampled ones."""
+        """Return the features that workers gather; none with ``transform_sampler_output``, which may choose nodes that were not sampled."""
         return super().features() if cast(Any, self).transform_sampler_output is None else {}
 
     def edge_ids(self) -> dict[str, Tensor]:
-        """Return the PyG edge ids that workers look up; none if a batch may have other edges than the sampled ones."""
+        """Return the PyG edge ids that workers look up; none if a batch may have edges that were not sampled."""
         hops = self.hops
         if cast(Any, self).transform_sampler_output is not None or getattr(hops, "subgraph_type", None) == SubgraphType.bidirectional:
             return {}

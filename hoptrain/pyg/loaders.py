@@ -140,7 +140,7 @@ class LinkNeighborLoader(HopLoaderMixin, torch_geometric.loader.LinkNeighborLoad
 
 
 def on_host(hops: NeighborSampler, transform_sampler_output: Any) -> dict[str, bool]:
-    """Return, for each option that needs sampling on the host, whether the user set it."""
+    """Return the options that need sampling on the host, by name; the value is True if the user set the option."""
     return {
         "transform_sampler_output": transform_sampler_output is not None,
         "subgraph_type='bidirectional'": hops.subgraph_type == SubgraphType.bidirectional,

@@ -22,7 +22,7 @@ from hoptrain.samplers.loader.external_seeds import BatchSource, plain_rows
 from hoptrain.samplers.loader.maker import DeviceOptions
 
 DEVICE_OPTIONS = ("device", "bulk", "graph_placement", "feature_placement", "gpu_cache", "cuda_graphs")
-"""Arguments that the loaders take in addition to PyG's, with the meaning that they have in ``hoptrain.SampleLoader``."""
+"""Arguments that the loaders take in addition to PyG's arguments. They have the same meaning as in ``hoptrain.SampleLoader``."""
 
 
 def check_on_device(sampler: Sampler[Any, Any], data: Any, num_workers: int, **refused: bool) -> None:
@@ -32,7 +32,7 @@ def check_on_device(sampler: Sampler[Any, Any], data: Any, num_workers: int, **r
         sampler: Sampler of the loader.
         data: PyG data of the loader.
         num_workers: Number of workers of the loader.
-        refused: For each option that needs sampling on the host, by its name: whether the user set it.
+        refused: Options that need sampling on the host, by name; True if the user set the option.
 
     Raises:
         InputError: the sampler has no CUDA implementation, workers or host options are requested, or the data has an ``adj_t``.

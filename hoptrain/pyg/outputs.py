@@ -23,7 +23,7 @@ def as_output(batch: SampledBatch, *, with_trees: bool, with_hop_counts: bool) -
 
     Args:
         batch: Mini-batch with nested blocks, so that the outermost block has all edges.
-        with_trees: Whether to set ``batch``, the number of the seed whose tree a node belongs to. It is read from the extra arrays ``trees``, for
+        with_trees: Whether to set ``batch``, the index of the seed to whose tree a node belongs. It is read from the extra arrays ``trees``, for
             heterogeneous graphs ``trees.TYPE``.
         with_hop_counts: Whether to set ``num_sampled_nodes`` and ``num_sampled_edges``, the counts of each hop.
     """

@@ -28,15 +28,15 @@ _ITEM = np.zeros(1, np.int64)
 """Dummy seed of a batch: the subgraph depends only on the batch's random seed."""
 _BULK = 16
 _NEVER, _MOST = 0.1, 1e4
-"""PyG's count for a node that was never drawn, and PyG's upper bound of an edge weight."""
+"""Count that PyG assigns to a node that was never drawn, and PyG's upper bound of an edge weight."""
 
 
 class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch annotates __iter__ with its own iterator class
     """A base class of the GraphSAINT loaders; see ``torch_geometric.loader.GraphSAINTSampler``. They do not need torch-sparse.
 
     With ``sample_coverage`` a batch has ``node_norm`` (S,) and ``edge_norm`` (M,) float32. They are estimated as in PyG: subgraphs are drawn in
-    advance until these have ``sample_coverage * V`` nodes in total. The norm of a node v is subgraphs / (count of v * V), that of an edge u -> v is
-    (count of u) / (count of the edge). Nodes of a batch are in the order in which they were first drawn; in PyG they are sorted by id.
+    advance until these have ``sample_coverage * V`` nodes in total. With N subgraphs, the norm of a node v is N / (V * count of v), and the norm of an edge u
+    -> v is (count of u) / (count of the edge). Nodes of a batch are in the order in which they were first drawn; in PyG they are sorted by id.
 
     Attributes:
         node_norm: (V,) float32 norms of all nodes.

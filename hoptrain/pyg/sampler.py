@@ -35,7 +35,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
     It takes the arguments of PyG's class, for ``Data`` and ``HeteroData`` objects. In PyG's own loaders the random seed of a batch comes from torch's
     generator, so ``seed_everything`` makes runs repeatable.
 
-    A seed that occurs twice in a batch has the same neighbours both times; PyG samples it twice.
+    If a seed occurs twice in a batch, both occurrences have the same neighbours; PyG samples each occurrence separately.
 
     Attributes:
         graph: Converted graph that is sampled, a ``Graph`` or a ``HeteroGraph``.
@@ -141,7 +141,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         return self._sample_hetero(seed, seed_time) if self.is_hetero else self._sample_homogeneous(seed, seed_time)
 
     def items_of(self, inputs: NodeSamplerInput) -> Array:
-        """Return the items (B,) that PyG's code requests to sample around these nodes: the seeds, and their times if each has its own tree."""
+        """Return the items (B,) that PyG's code requests to sample around these nodes: the seeds, and the seeds' times if each seed has its own tree."""
         kind: Any = inputs.input_type
         if not self.is_hetero:
             return self._homogeneous_items(inputs.node, inputs.time)[0]

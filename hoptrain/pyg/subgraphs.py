@@ -31,7 +31,7 @@ from hoptrain.samplers.subgraphs.around import HeteroInducedSampler, InducedSamp
 from hoptrain.samplers.subgraphs.cluster import partition
 
 _ALL_EDGES = 2
-"""Number of blocks of a batch. Only the outermost is read; with two blocks it has the edges between all sampled nodes."""
+"""Number of blocks of a batch. Only the outermost block is read. With two blocks it contains all edges between the sampled nodes."""
 
 
 class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # torch annotates __iter__ with its own iterator class

@@ -9,7 +9,7 @@ _SCALE = 4294967296.0
 
 @cpu_kernel
 def build_alias(indptr, weights, threshold, alias):
-    """Fill ``threshold`` (E,) uint32 and ``alias`` (E,) int32, an offset within the column, by Vose's method (1991).
+    """Fill ``threshold`` (E,) uint32 and ``alias`` (E,) int32 by Vose's method (1991). An alias is an offset within the column.
 
     A drawn edge is kept with probability threshold / 2**32; otherwise its alias is taken. A column whose weights are all 0 has the alias -1.
     Only +, -, * and / on doubles are used, in a fixed order, so the tables are bit-identical on every machine.

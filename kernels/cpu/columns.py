@@ -9,7 +9,7 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 _AHEAD = 16
 _LINE = 16
 _MOST_LINES = 8
-"""Number of cache lines of a column that are prefetched; the processor fetches further lines by itself."""
+"""Maximum number of cache lines of a column that the code prefetches. The processor's own prefetcher fetches further lines."""
 
 
 @cpu_kernel

@@ -9,7 +9,7 @@ from hoptrain.kernels.cpu.stream import LINE_WORDS, copy_words, finish_stores, s
 from hoptrain.kernels.shared import inlined
 
 _LEAD_BYTES = 8 << 10
-"""Prefetch distance in bytes of rows."""
+"""Prefetch distance, as the total size in bytes of the rows in between."""
 _LINE_BYTES = 64
 _FEW = 8
 """Maximum row width, in words, for which a loop copies faster than a call of ``memcpy``."""

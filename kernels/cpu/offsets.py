@@ -33,8 +33,8 @@ def distinct_offsets(words, degrees, num_lanes, count, found, offsets):
 def draw_distinct(words, degrees, num_lanes, count, j, found, offsets):
     """Make draw number ``j`` of ``count`` in every lane, by Floyd's method.
 
-    The draw is compared with all earlier ones. That is count / 2 comparisons a draw, but without a branch, and a vector instruction makes 16
-    of them. For usual fanouts this costs less than a single mispredicted branch of a smarter test; from some thousands on it is slow.
+    The draw is compared with all earlier ones. These are count / 2 comparisons per draw on average, but without a branch, and one vector instruction
+    makes 16 comparisons. For usual fanouts this costs less than a single mispredicted branch of a smarter test; for fanouts of some thousands it is slow.
     """
     plane, start = j & 3, (j >> 2) * num_lanes
     for lane in range(num_lanes):

@@ -3,9 +3,9 @@
 A processor keeps some dozens of loads in flight if it knows the addresses in advance. It does not if each load depends on the one before, or
 after a mispredicted branch on loaded data. With a prefetch, a random read costs the transfer of a cache line instead of its latency.
 
-Use ``prefetch_factor`` for reads a few steps ahead, and ``prefetch_many`` for hundreds at once. The first-level cache has few buffers for lines in flight:
-if they are full, an AMD EPYC (Zen 4) stalls and drops some prefetches. Reading 640 random lines of half a gigabyte cost 14.1 ns a line with
-``prefetch_factor`` and 7.7 ns with ``prefetch_many``. The subgraphs of Cluster-GCN and ShaDow take a third and a quarter longer with ``prefetch_many``.
+Use ``prefetch`` for reads a few steps ahead, and ``prefetch_many`` for hundreds of reads at once. The first-level cache has few buffers for lines in flight:
+if they are full, an AMD EPYC (Zen 4) stalls and drops some prefetches. Reading 640 random lines of half a gigabyte took 14.1 ns per line with ``prefetch`` and
+7.7 ns with ``prefetch_many``. The subgraphs of Cluster-GCN and ShaDow take a third and a quarter longer with ``prefetch_many``.
 """
 
 from llvmlite import ir

@@ -7,7 +7,7 @@ from hoptrain.kernels.shared.draws import word_at
 from hoptrain.kernels.shared.philox import HOP_FEATURES, four_words
 
 ENTRIES_A_GROUP = 32
-"""Number of matrix entries computed from four random words. An entry takes four bits: two decide whether it is zero, one is the sign."""
+"""Number of matrix entries that are computed from four random words. An entry has four bits: two decide whether it is zero, one is the sign."""
 _U0 = np.uint64(0)
 _U3 = np.uint64(3)
 _U4 = np.uint64(4)

@@ -19,14 +19,14 @@ from hoptrain.kernels.cpu.prefetch import prefetch
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _U1, _U64 = np.uint64(1), np.uint64(64)
 _AHEAD = np.uint64(32)
-"""Prefetch distance in edges."""
+"""Prefetch distance of table entries, in edges."""
 
 
 class RelabelView(NamedTuple):
     """A relabelling table at the stamp of one mini-batch."""
 
     entries: Any
-    """(V,) or (2**slot_bits,) uint32 entries, each a stamp and a local id."""
+    """(V,) or (2**slot_bits,) uint32 table entries. Each holds a stamp in the high bits and a local id in the low bits."""
     slot_bits: int
     id_bits: int
     stamp: Any

@@ -15,7 +15,7 @@ def permutation(n, seed, epoch, hop=HOP_SHUFFLE):
 
 
 def random_words(n, seed, epoch, batch, hop):
-    """Return 64 random bits (n,) uint64 for each of range(n), from the stream ``hop``, one of ``HOP_*``."""
+    """Return 64 random bits for each index in range(n), (n,) uint64, from the stream ``hop``, one of ``HOP_*``."""
     words = np.empty(n, np.uint64)
     _fill(words, *map(np.uint64, (seed, epoch, batch, hop)))
     return words

@@ -14,7 +14,7 @@ from hoptrain.kernels.shared.philox import HOP_SYNTHETIC, four_words
 _EDGES = np.uint64(0)
 _NOISE = np.uint64(1)
 _MEANS = np.uint64(2)
-"""Values for the batch field of the Philox counter, so that edges, noise and means share no random words."""
+"""Values of the batch field of the Philox counter for edges, noise and means, so that they share no random words."""
 
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
@@ -71,7 +71,7 @@ def vertex_id(rank, num_nodes, factor, shift):
 
 @cpu_kernel(parallel=True)
 def count_edges(seed, num_pairs, num_classes, start, inside, factor, shift, counts):
-    """Count the in-edges of each node in ``counts`` (parts, V), which is zero before; threads have a row each for their part of the pairs."""
+    """Count the in-edges of each node in ``counts`` (parts, V), which is zero before. Each thread counts its part of the pairs in its own row."""
     parts, num_nodes = counts.shape
     for part in prange(parts):
         for pair in range(part * num_pairs // parts, (part + 1) * num_pairs // parts):
@@ -144,7 +144,7 @@ def class_means(seed, means):
 def fill_features(seed, first, y, means, signal, out):
     """Fill ``out`` (N, F) with features of the nodes from ``first`` on: ``signal * means[y]`` plus nearly normal noise of variance 1.
 
-    The noise is the scaled sum of the four bytes of a random word. It needs no libm, and one Philox call for four features.
+    The noise is the scaled sum of the four bytes of a random word. This needs no libm, and only one Philox call per four features.
     """
     num_features = out.shape[1]
     for i in prange(out.shape[0]):

@@ -13,8 +13,8 @@ from hoptrain.kernels.machine_code import code_folder, kept_in
 KERNELS = {}
 """Name of a kernel -> (dispatcher, signatures with which it is launched).
 
-Kernels are compiled for the types of their arguments. The signatures let tests check the machine code without a device, such as its
-registers and spills.
+Kernels are compiled for the types of their arguments. The signatures let tests check the machine code without a device, for
+example its registers and spills.
 """
 
 

@@ -28,7 +28,7 @@ from hoptrain.kernels.shared.philox import four_words
 DISTINCT = 0
 REPLACE = 1
 WEIGHTED = 2
-"""Draw modes: without replacement, with replacement, weighted with replacement."""
+"""Draw modes: ``DISTINCT`` is without replacement, ``REPLACE`` with replacement, ``WEIGHTED`` by edge weight with replacement."""
 
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
@@ -64,7 +64,7 @@ def column(indptr, alias, mode, vertex):
 
 @id_kernel("void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, ID[:, ::1])")
 def count_draws(indptr, alias, nodes, low, high, fanout, mode, counts):
-    """Write the number of edges that each destination gives to ``counts`` (K, at least the largest high), at the destination's position."""
+    """Write the number of edges to draw into each destination to ``counts`` (K, at least the largest ``high``), at the destination's position."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):

@@ -13,7 +13,7 @@ WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)
 
 
 def word_dtype(row_bytes):
-    """Return the widest word that divides a row; rows must begin at multiples of it."""
+    """Return the dtype of the widest word whose size divides a row; rows must begin at multiples of this size."""
     return np.dtype(next(word for word in WORDS if row_bytes % np.dtype(word).itemsize == 0))
 
 
@@ -26,7 +26,7 @@ def gather(launch, source, ids, out):
             memory. ``parts`` is a tuple of P non-empty arrays (C_p, W), which may be on other devices. ``where`` (V,) int32 is the slot of a node,
             whose row is ``parts[slot % P][slot // P]``, or negative if the row is only in ``rows``.
         ids: (N,) node ids.
-        out: (N, W) words, written.
+        out: (N, W) words, receives the rows.
     """
     block = launch.thresholds.block
     lanes = 1

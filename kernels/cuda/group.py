@@ -22,7 +22,7 @@ CLASSES = 2
 NUM_CLASSES = 4
 NUM_COUNTERS = CLASSES + NUM_CLASSES
 HELD_BYTES = (8 + 4) * NUM_COUNTERS
-"""Bytes of shared memory of ``block_claim``: the beginnings of a block's ranges, then its sums.
+"""Size in bytes of the shared memory that ``block_claim`` needs: the beginnings of a block's ranges, then the block's sums.
 
 The launch provides the memory, since the simulator may create a fixed array twice if threads request it at the same time.
 """
@@ -100,10 +100,9 @@ def unpack_request(member):
 def block_claim(held, counters, kind, amount):
     """Claim ``amount`` consecutive indices from ``counters[kind]``, and return the first one.
 
-    All threads of a block must call it, with an amount of 0 if they need nothing. Amounts are summed in shared memory, so that a block makes only one
-    atomic operation per counter in device memory, which all blocks share. ``held`` is shared scratch memory: begins (NUM_COUNTERS,) int64 and sums
-    int32. Sums have 32 bits because a 64-bit atomic on shared memory is a loop; they are at most the number of requests of a bulk, which
-    fits.
+    All threads of a block must call this function, with an amount of 0 if they need no index. Amounts are summed in shared memory, so that a block makes only
+    one atomic operation per counter in device memory, which all blocks share. ``held`` is shared scratch memory: begins (NUM_COUNTERS,) int64 and sums int32.
+    Sums have 32 bits because a 64-bit atomic on shared memory is a loop; they are at most the number of requests of a bulk, which fits.
     """
     begins, sums = held
     for k in range(cuda.threadIdx.x, NUM_COUNTERS, cuda.blockDim.x):
@@ -144,7 +143,7 @@ def clear(counts):
     "void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, int32[::1], int32[:, ::1], ID[::1], int32[::1], int64[::1])"
 )
 def count_requests(indptr, alias, nodes, low, high, fanout, mode, group_size, ranks, transits, transit_of, counters):
-    """Write the rank of every request that gives an edge, and list its node as a transit if the rank is 0."""
+    """Write the rank of every request that draws an edge, and list its node as a transit if the rank is 0."""
     held = cuda.shared.array(0, int64), cuda.shared.array(0, int32)[2 * NUM_COUNTERS :]
     b = cuda.blockIdx.y
     for first in range(low[b] + cuda.blockIdx.x * cuda.blockDim.x, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -190,7 +189,7 @@ def claim_groups(
 
 @id_kernel("void(ID[::1], int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[::1], int64[::1], int64[::1])")
 def enter_groups(indptr, alias, nodes, low, high, fanout, mode, ranks, transit_of, starts, members):
-    """Write every request that gives an edge into its group in ``members``, at its rank."""
+    """Write every request that draws an edge into its group in ``members``, at its rank."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):

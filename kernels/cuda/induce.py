@@ -19,7 +19,7 @@ from hoptrain.kernels.cuda.scan import exclusive_scan
 from hoptrain.kernels.shared import shared
 
 PAIR_BITS = 40
-"""Number of bits of the global id in a pair of subgraph number and global id."""
+"""Number of bits of the global id in an int64 that encodes a pair (index of the subgraph, global id)."""
 _VERTEX = np.int64((1 << PAIR_BITS) - 1)
 _EMPTY = -1
 
@@ -70,7 +70,7 @@ def with_vertex(node, vertex):
 
 @device_function
 def value_of(keys, values, b, node):
-    """Return the value of a node in row ``b`` of a table, or -1 if it is not there. The row has a free slot."""
+    """Return the value of a node in row ``b`` of a table, or -1 if the row does not contain the node. The row must have a free slot."""
     mask = keys.shape[1] - 1
     slot = hash_of(node) & mask
     while True:
@@ -145,7 +145,7 @@ def count_wanted(indptr, indices, nodes, count, offsets, keys, values, parts, hi
     "int32[:, ::1], int32[:, ::1], int32[:, ::1])",
 )
 def write_wanted(indptr, indices, nodes, count, offsets, keys, values, parts, hits, out_indptr, out_edges, out_values):
-    """Write each part's wanted edges from the offset in the scanned ``hits`` on, and the offsets of all nodes, also of those without in-edges."""
+    """Write each part's wanted edges from the offset in the scanned ``hits`` on, and the offsets of all nodes, also of nodes without in-edges."""
     b = cuda.blockIdx.y
     rows = count[b]
     total = np.int64(offsets[b, rows])

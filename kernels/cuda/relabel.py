@@ -2,8 +2,8 @@
 
 The value of a known node is its local id. For a new node every edge proposes ``known`` + its position, where ``known`` is above all local ids. So an
 edge that finds its own position in the table is the first one of its node, and its rank among such edges gives the new local id. Entries of
-earlier hops are kept. The table uses open addressing with linear probing. Its rows have a power of two of entries, at least twice the maximum
-number of nodes.
+earlier hops are kept. The table uses open addressing with linear probing. The number of entries of a row is a power of two, at least twice the
+maximum number of nodes.
 """
 
 import numpy as np
@@ -32,11 +32,11 @@ def relabel(launch, neighbors, nodes, capacity, begin, end, known, table, scratc
     Args:
         launch: Launcher of the bulk.
         neighbors: (K, M) global ids, replaced by local ids.
-        nodes: (K, N) global ids by local id, with capacity for the new ones.
+        nodes: (K, N) global ids by local id, with capacity for the new nodes.
         capacity: Maximum number of edges of a batch.
         begin: (K,) int64 first edge of each batch.
         end: (K,) int64 end of each batch's edges.
-        known: Upper bound of all local ids, also of the new ones; ``known`` + M fits into the type of ``values``.
+        known: Upper bound of all local ids, also of the new nodes; ``known`` + M fits into the type of ``values``.
         table: Keys and values that hold the known nodes.
         scratch: Scratch memory: slots (K, M) and ranks (K, M+1), int32 or int64, and the scan's sums.
         num_before: (K,) int64 number of known nodes.
@@ -59,7 +59,7 @@ def hash_of(vertex):
 
 @device_function
 def find_slot(keys, b, vertex):
-    """Return the slot of a node in row ``b``; a free slot is claimed if it has none. The row must have a free slot, or contain the node."""
+    """Return the slot of a node in row ``b``; if the node has no slot, a free one is claimed. The row must have a free slot, or contain the node."""
     mask = keys.shape[1] - 1
     slot = hash_of(vertex) & mask
     while True:
@@ -83,7 +83,7 @@ def enter_nodes(source, count, keys, values, nodes):
 
 @id_kernel("void(ID[:, ::1], int64[::1], ID[:, ::1], ID[:, ::1], int64[::1])")
 def find_repeated(nodes, count, keys, values, repeated):
-    """Lower ``repeated[b]`` to the first position whose node also occurs before it. Run ``enter_nodes`` first."""
+    """Lower ``repeated[b]`` to the position of the first repeated node of batch ``b``. Run ``enter_nodes`` first."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, count[b], cuda.gridDim.x * cuda.blockDim.x):
         if values[b, find_slot(keys, b, nodes[b, i])] != i:
@@ -104,7 +104,7 @@ def insert_edges(neighbors, begin, end, known, keys, values, slots):
 
 @id_kernel("void(int64[::1], int64[::1], int64, ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def mark_first(begin, end, known, values, slots, flags):
-    """Set ``flags`` to 1 for the edges whose own value is in the table, which are the first ones of new nodes, else to 0."""
+    """Set ``flags`` to 1 for edges whose own value is in the table, which are the first edges of new nodes, and to 0 for other edges."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -113,7 +113,7 @@ def mark_first(begin, end, known, values, slots, flags):
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def append_new(neighbors, begin, end, slots, ranks, values, nodes):
-    """Assign local ids to new nodes and append them to ``nodes``. Their edges are those at which ``ranks``, the scan of the flags, increases."""
+    """Assign local ids to new nodes and append them to ``nodes``. The first edge of a new node is where ``ranks``, the scan of the flags, increases."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for e in range(begin[b] + thread, end[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -138,11 +138,11 @@ def enter_tile(values, row, slot, vertex, known, seen, num_seen, buffer):
 
     Args:
         values: Numbers by row and slot. Nodes without a number have ``known`` + the threads of a block, or more.
-        row: Row of the block.
-        slot: Slot of the thread's node, the same for equal nodes; negative if the thread has none.
+        row: Row of ``values`` and ``seen`` that this block processes.
+        slot: Slot of the thread's node, the same for equal nodes; negative if the thread has no node.
         vertex: Node of the thread.
-        known: Upper bound of all numbers, also of the new ones.
-        seen: Nodes by row and number, to which new ones are appended.
+        known: Upper bound of all numbers, also of the new nodes.
+        seen: Nodes by row and number, to which new nodes are appended.
         num_seen: Number of seen nodes of the row.
         buffer: Shared scratch memory, an int64 for each thread.
 

@@ -1,6 +1,6 @@
 """The sample-parallel schedule: requests are processed in their own order, by one or several threads each.
 
-It is the simple schedule, and the faster one if few requests share a node.
+This schedule is the simpler one. It is also the faster one if few requests share a node.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def draw_by_sample(launch, graph, requests, capacity, draw, output):
         graph: Arrays indptr (V+1,), indices (E,), threshold (E,) and alias (E,). The last two may have any length unless draws are weighted.
         requests: Arrays nodes (K, N), low (K,) and high (K,); the requests are ``nodes[b, low[b]:high[b]]``.
         capacity: Maximum number of requests of a batch.
-        draw: Fanout, mode, and address (4,) uint64: seed, epoch, number of the first batch, hop.
+        draw: Fanout, mode, and address (4,) uint64: seed, epoch, index of the first batch, hop.
         output: Arrays indptr (K, N+1), which holds the offsets of the requests' edges; edges (K, M) and neighbours (K, M), which are written.
     """
     lane_bits = lane_bits_of(*draw[:2], launch.thresholds)

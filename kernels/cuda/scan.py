@@ -1,6 +1,6 @@
 """In-place exclusive scan of the rows of a matrix, which turns counts into offsets and flags into ranks.
 
-A scan takes three launches: each tile of a row is scanned separately, one block for each row scans the sums of its tiles, and both are added. A tile
+A scan takes three launches: each tile of a row is scanned separately, one block for each row scans the sums of its tiles, and the two results are added. A tile
 has as many items as a block has threads. The beginning and end of a row are read from device memory.
 """
 
@@ -31,9 +31,9 @@ def exclusive_scan(launch, rows, capacity, begin, end, base, sums, totals):
 
 
 def scan_into_room(launch, rows, capacity, bounds, sums, needed, room, end, counters):
-    """Scan counts as ``exclusive_scan`` does, for a buffer that may be too small. If it is, the hop of the whole bulk is made empty.
+    """Scan counts as ``exclusive_scan`` does, for a buffer that may be too small. If so, the hop is made empty for the whole bulk.
 
-    The totals have no upper bound that the host knows, so it allocates what was enough so far.
+    The host knows no upper bound of the totals, so it allocates a buffer that was large enough for the bulks so far.
 
     Args:
         launch: Launcher of the bulk.
@@ -43,7 +43,7 @@ def scan_into_room(launch, rows, capacity, bounds, sums, needed, room, end, coun
         sums: (K, at least capacity / block, rounded up) int64 scratch memory.
         needed: (K,) int64, receives the totals.
         room: Capacity of the buffer, the maximum of a total.
-        end: (K,) int64, receives the totals, too; or ``base`` if a total exceeds ``room``.
+        end: (K,) int64, receives the totals, or ``base`` if a total exceeds ``room``.
         counters: int64 counters of requests that are already grouped, see ``void_if_crowded``.
     """
     exclusive_scan(launch, rows, capacity, *bounds, sums, needed)
@@ -124,7 +124,7 @@ def add_sums(rows, begin, end, sums, totals):
 def void_if_crowded(needed, base, room, low, high, end, counters):
     """Set ``end`` to ``needed`` if all batches fit into ``room``; otherwise make this and all later hops of the bulk empty.
 
-    It is launched with one block. In the second case the results of the bulk are wrong, but nothing is written beyond the buffers: the host reads
+    It is launched with one block. If they do not fit, the results of the bulk are wrong, but nothing is written beyond the buffers: the host reads
     ``needed``, enlarges the buffers and queues the bulk again.
 
     Args:

@@ -27,9 +27,9 @@ from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.temporal import key_in, tree_of, vertex_of
 
 EMPTY = np.iinfo(np.int32).max
-"""Initial value of table entries, larger than all numbers that bulks write."""
+"""Initial value of table entries. It is larger than every number that a bulk of batches writes."""
 FEW_PROBES = 128
-"""Maximum number of probes for a node in a table that may be too small. A table of a million words, three quarters full, has runs of this length."""
+"""Maximum number of probes for a node in a table that may be too small. A table with a million entries that is three quarters full has runs of this length."""
 _LOWER, _B32 = 0xFFFFFFFF, 32
 _DIRECT = -1
 
@@ -40,7 +40,7 @@ class PackedFields(NamedTuple):
     Attributes:
         words: (K, S) int64 view of the memory of the table's entries, (K, 2 S) int32.
         part_bits: Log2 of the number of words of a part. Keys of temporal batches (``hoptrain.kernels.shared.temporal``) have a part for each tree.
-        span: Span of the bulk.
+        span: Span of the bulk: larger than every number that the bulk proposes.
         most_probes: Maximum number of probes for a node; the size of a part if the table is large enough for all nodes.
         unplaced: (K,) int64, set to 1 if a node could not be placed. All results of the bulk are then within bounds, but wrong.
     """
@@ -57,8 +57,8 @@ class StampedTable(NamedTuple):
 
     Attributes:
         start: (K,) int64 start of the bulk's numbers; ``start`` + ``span`` is at most ``EMPTY``.
-        entries: (K, V) int32 entries of a direct table, or (K, 2 S) of a packed one.
-        packed: Additional fields of a packed table; None for a direct one.
+        entries: (K, V) int32 entries of a direct table, or (K, 2 S) int32 entries of a packed table.
+        packed: Additional fields of a packed table; None for a direct table.
     """
 
     start: Any
@@ -74,7 +74,7 @@ def enter(launch, source, count, capacity, table, nodes):
         source: (K, N) nodes to enter: global ids (int32 for a packed table), or keys (tree, node) of temporal batches.
         count: (K,) int64 number of nodes, at most ``capacity``.
         capacity: Maximum number of nodes of a batch.
-        table: ``StampedTable`` without nodes of this bulk.
+        table: ``StampedTable`` that contains no node of this bulk yet.
         nodes: (K, N), receives the nodes; may be ``source``.
     """
     if table.packed is None:
@@ -97,11 +97,11 @@ def relabel_stamped(launch, neighbors, nodes, capacity, begin, end, known, table
     Args:
         launch: Launcher of the bulk.
         neighbors: (K, M) global ids or keys, replaced by local ids; global ids are int32 for a packed table.
-        nodes: (K, N) global ids by local id, with capacity for the new ones.
+        nodes: (K, N) global ids by local id, with capacity for the new nodes.
         capacity: Maximum number of edges of a batch.
         begin: (K,) int64 first edge of each batch.
         end: (K,) int64 end of each batch's edges.
-        known: Upper bound of all local ids, also of the new ones; ``known`` + M is at most the bulk's ``span``.
+        known: Upper bound of all local ids, also of the new nodes; ``known`` + M is at most the bulk's ``span``.
         table: ``StampedTable`` that holds the known nodes.
         sums: Scratch memory of a scan over M items.
         num_before: (K,) int64 number of known nodes.
@@ -152,7 +152,7 @@ def ask_direct(neighbors, begin, end, known, start, entries):
 
 @device_function
 def ask_word(words, part_bits, b, node, number, stale, most_probes):
-    """Return the index of a node's word in row ``b``, with its number lowered to ``number``; a free word is claimed if the node has none.
+    """Return the index of a node's word in row ``b``, after lowering its number to ``number``. If the node has no word, a free one is claimed.
 
     Numbers from ``stale`` on belong to earlier bulks. If ``most_probes`` words all belong to other nodes, it returns the complement of the last index.
     """
@@ -209,7 +209,7 @@ def ask_packed(neighbors, begin, end, known, start, words, part_bits, span, most
 
 @id_kernel("void(ID[:, ::1], int64[::1], int64[::1], int64, int64[::1], int32[:, ::1], int64[:, ::1])")
 def mark_tiles(neighbors, begin, end, known, start, entries, sums):
-    """Mark the edges whose own number is in the table, by complementing their places; write their number in each tile to ``sums``."""
+    """Mark the edges whose own number is in the table, by complementing their places. Write the number of marked edges of each tile to ``sums``."""
     buffer = cuda.shared.array(0, int64)
     b = cuda.blockIdx.y
     for tile in range(cuda.blockIdx.x, num_tiles(begin[b], end[b]), cuda.gridDim.x):

@@ -7,9 +7,8 @@ has been tuned by measurements on a device yet.
 from dataclasses import dataclass
 
 COPY_UNIT = 32
-"""Number of edges in a unit of work if a node gives all its edges.
-
-It exceeds usual fanouts, so that a node of low degree is one unit, like the nodes that draw in the same warp.
+"""Number of edges in a unit of work if all edges of a node are taken. It exceeds usual fanouts, so that a node of low degree is one unit, like the
+nodes that draw in the same warp.
 """
 
 

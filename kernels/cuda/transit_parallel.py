@@ -1,9 +1,9 @@
 """The transit-parallel schedule: all requests for a node (a *transit*) share the reads of its adjacency list (NextDoor; Jangda et al., EuroSys 2021).
 
 The work of a transit, which is a node with requests, is a list of units, one request after another. Its class determines the threads that process it:
-one thread, a block of one warp, a block of many warps, or several blocks with an equal share each. The last three use one kernel with different
-launches. A block of one warp is used instead of a warp of a larger block because it never waits at a barrier for other warps. If it saves bytes,
-the block first copies the list into shared memory.
+one thread, a block of one warp, a block of many warps, or several blocks with equal shares. The last three classes use one kernel with different
+launches. A block of one warp is used instead of a warp of a larger block because it never waits at a barrier for other warps. If it saves bytes, the
+block first copies the list into shared memory.
 """
 
 import numpy as np
@@ -54,7 +54,7 @@ def draw_member(
     adjacency, shift, threshold, alias, begin, degree, vertex, start, work, members,
     fanout, mode, address, out_indptr, out_edges, out_neighbors,
 ):  # fmt: skip
-    """Process unit of work number ``work`` of a transit node whose requests begin at ``start`` in ``members``."""
+    """Process the unit of work with index ``work`` of a transit node whose requests begin at ``start`` in ``members``."""
     units = num_units(degree, fanout, mode)
     b, row = unpack_request(members[start + work // units])
     first = np.int64(out_indptr[np.uint64(b), np.uint64(row)])

@@ -10,9 +10,9 @@ from hoptrain.kernels.shared import shared
 
 _DOUBLE, _SINGLE = 53, 24
 _QUOTIENT = 55
-"""Fractional bits of a quotient: two more than the result keeps, so that the dropped remainder cannot create a tie."""
+"""Number of fractional bits of a quotient. It has two more than the result keeps, so that the dropped remainder cannot create a tie."""
 _GUARD = 10
-"""Number of guard bits of a summand."""
+"""Number of guard bits below the mantissa of a summand."""
 _U0, _U1 = np.uint64(0), np.uint64(1)
 _B10, _B11, _B32 = np.uint64(10), np.uint64(11), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)

@@ -73,13 +73,13 @@ def wanted(degree, fanout):
 
 @shared
 def takes_all(degree, fanout, replace):
-    """Return whether a node gives all its edges, once each and in the graph's order, without reading a random word."""
+    """Return whether all edges of a node are taken, once each and in the graph's order, without reading a random word."""
     return fanout == ALL or degree == 0 or (degree <= wanted(degree, fanout) and not replace)
 
 
 @shared
 def num_draws(degree, fanout, replace):
-    """Return the number of edges that a node gives: min(degree, wanted), or ``wanted`` with replacement; the degree for fanout -1."""
+    """Return the number of edges to take from a node: min(degree, wanted), or ``wanted`` with replacement; the degree for fanout -1."""
     if takes_all(degree, fanout, replace):
         return degree
     return wanted(degree, fanout)

@@ -116,7 +116,7 @@ def _minus(mantissa_a, exponent_a, mantissa_b, exponent_b):
 
 @shared
 def threshold_of(c, importance):
-    """Return the probability min(1, c * importance) as a threshold (``uint64``) of 2**32, at least 1."""
+    """Return the probability min(1, c * importance) as a threshold (``uint64``) in units of 1 / 2**32, at least 1."""
     probability = np.uint64(product(c, importance))
     if probability >= _ONE:
         return CERTAIN

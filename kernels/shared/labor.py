@@ -6,7 +6,7 @@ from hoptrain.kernels.shared import shared
 from hoptrain.kernels.shared.draws import wanted
 
 CERTAIN = np.uint64(1 << 32)
-"""Threshold of probability 1: every word of 32 bits is below it."""
+"""Threshold of an edge with probability 1: every random word of 32 bits is below it."""
 
 _B32 = np.uint64(32)
 

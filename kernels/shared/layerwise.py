@@ -10,7 +10,7 @@ import numpy as np
 from hoptrain.kernels.shared import shared
 
 MEAN_SQUARED, GCN_SQUARED, MEAN = 0, 1, 2
-"""Kinds of contribution of an edge u -> v, with in-degrees d: 1 / d_v**2, 1 / ((d_v + 1) (d_u + 1)), 1 / d_v."""
+"""Contributions of an edge u -> v to the key of u, with in-degrees d: 1 / d_v**2, 1 / ((d_v + 1) (d_u + 1)), 1 / d_v, in this order."""
 
 _ONE = np.uint64(1)
 

@@ -1,7 +1,7 @@
 """Philox4x32-10: random numbers as a pure function of an address.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11 (Random123). The generator has no state: the same
-(key, counter) gives the same four words on every target, so a mini-batch does not depend on the process that samples it, or on the order.
+(key, counter) gives the same four words on every target, so a mini-batch depends neither on the process that samples it nor on the order of sampling.
 
 Layout of the 128-bit counter. Callers (``hoptrain.samplers``, ``hoptrain.engine.schedule``) check that each field fits:
 

@@ -1,6 +1,6 @@
 """Arguments and helper functions of custom sampling programs, and a single step of such a program, compiled for both the CPU and CUDA.
 
-A program's ``next`` gets a ``Transit`` and a ``RandomSource`` and returns the number of one of the transit's edges. Shapes: V nodes and E edges of
+A program's ``next`` gets a ``Transit`` and a ``RandomSource`` and returns the index of one of the transit's edges. Shapes: V nodes and E edges of
 the graph, D edges of the transit.
 """
 
@@ -16,12 +16,12 @@ from hoptrain.kernels.shared.draws import bounded, word_at
 from hoptrain.kernels.shared.philox import MAX_HOP, four_words
 
 STOP = -1
-"""Return value of ``next`` that ends a walk, or that skips a draw."""
+"""Return value of ``next`` that takes no edge: it ends a walk, or skips a draw of a block."""
 WRONG = -2
 """Result of a step if ``next`` returned an edge that the transit node does not have."""
 
 MAX_STEPS = MAX_HOP // 2
-"""Maximum number of steps of a program. Random words of ``transit_of`` use the hop numbers from here on."""
+"""Maximum number of steps of a program. Random words of ``transit_of`` use the hop indices from this value on."""
 
 _U2 = np.uint64(2)
 _U3 = np.uint64(3)
@@ -38,11 +38,11 @@ class Transit(NamedTuple):
     weights: Any
     """(D,) edge weights; empty if the graph has none."""
     first_edge: Any
-    """Edge id of the edge from ``neighbors[0]``; the ids of the other edges follow it."""
+    """Edge id of the edge from ``neighbors[0]``. The edge from ``neighbors[i]`` has the id ``first_edge + i``."""
     earlier: Any
-    """(steps so far + 1,) global ids of the walk's nodes, the root first; for blocks only the transit."""
+    """(steps so far + 1,) global ids of the walk's nodes, the root first; for a block only the transit node."""
     state: Any
-    """(state_size,) int64 state of the walk: zero at the root, kept from step to step."""
+    """(state_size,) int64 state of the walk. It is zero at the root, and a step may change it for later steps."""
     indptr: Any
     indices: Any
 
@@ -56,7 +56,7 @@ class RandomSource(NamedTuple):
     hop: Any
     vertex: Any
     first: Any
-    """Number of the source's first word in the stream. Its words are ``stride`` apart; words of parallel draws lie in between."""
+    """Index of the source's first word in the stream. Its words are ``stride`` apart; the words in between belong to parallel draws."""
     stride: Any
 
 
@@ -82,7 +82,7 @@ def randint(rng: Any, n: int, draw: int = 0) -> int:
     Args:
         rng: Random source that ``next`` got.
         n: Upper bound, at least 1 and below 2**32.
-        draw: Number of the draw, 0, 1, 2, ...; use different numbers for independent draws.
+        draw: Index of the draw, 0, 1, 2, ...; use different indices for independent draws.
     """
     return bounded(random_word(rng, draw), n)
 
@@ -94,7 +94,7 @@ def bernoulli(rng: Any, probability: float, draw: int = 0) -> bool:
     Args:
         rng: Random source that ``next`` got.
         probability: Probability in [0, 1]; values outside are clipped.
-        draw: Number of the draw, 0, 1, 2, ...; use different numbers for independent draws.
+        draw: Index of the draw, 0, 1, 2, ...; use different indices for independent draws.
     """
     return random_word(rng, draw) < np.uint64(min(max(probability, 0.0), 1.0) * _SCALE)
 
@@ -137,7 +137,7 @@ def edge_number(value):
 @overload(edge_number)
 def _compile_edge_number(value):
     if not isinstance(value, types.Integer):
-        raise TypingError(f"next returns {value}: must be an integer, the number of an edge; convert it by int()")
+        raise TypingError(f"next returns {value}: must return an integer, the index of an edge; convert the result with int()")
     return lambda value: np.int64(value)
 
 

@@ -28,7 +28,7 @@ _ARCHIVES = {"cifar-10-python.tar.gz": "cifar-10-batches-py", "cifar-10-binary.t
 
 
 def find_cifar10(folders: Sequence[Path]) -> list[Path]:
-    """Return the six files of an unpacked archive, or the archive file. Empty if no folder has a complete one."""
+    """Return the six files of an unpacked archive, or the archive file. The list is empty if no folder has a complete archive."""
     for folder in folders:
         for name, members in _NAMES.items():
             files = [folder / name / member for member in members]
@@ -75,7 +75,7 @@ def _contents(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
             for name in _NAMES[folder]:
                 member = archive.extractfile(f"{folder}/{name}")
                 if member is None:
-                    raise KeyError(f"{name} is no file")
+                    raise KeyError(f"{name} is not a file in the archive")
                 yield name, member.read()
     except (OSError, EOFError, KeyError, ValueError, tarfile.TarError) as error:
         raise InputError(f"{files[0]} cannot be read ({one_line(error)}): fetch the archive again") from None
@@ -94,7 +94,7 @@ def _from_pickle(content: bytes) -> tuple[Array, Array]:
 
 def _checked(pixels: Array, y: Array) -> tuple[Array, Array]:
     if pixels.shape != (len(y), _PIXELS) or y.ndim != 1 or not 0 <= int(y.min()) <= int(y.max()) <= 9:
-        raise ValueError(f"pixels of shape {pixels.shape} with labels of shape {y.shape}")
+        raise ValueError(f"pixels have shape {pixels.shape} and labels {y.shape}: must be (N, {_PIXELS}) and (N,), with labels from 0 to 9")
     return pixels.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1), y.astype(np.int64)
 
 

@@ -23,7 +23,7 @@ from hoptrain.kernels.cpu.shuffle import permutation
 KIND = "images"
 _VERSION = 1
 _VAL_SHARE = 10
-"""If a source has no validation split, one of this many of its training images is used for validation."""
+"""Divisor: without a validation split in the source, 1 / ``_VAL_SHARE`` of its training images is used for validation."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -34,7 +34,7 @@ class ImageSet:
         name: name of the data set in messages.
         x: (N, H, W, C) uint8 pixel values from 0 to ``white``.
         y: (N,) int64 classes in [0, num_classes).
-        splits: image numbers, (M,) int64: ``train``, ``val``, ``test``.
+        splits: image indices, (M,) int64, by split name: ``train``, ``val``, ``test``.
         num_classes: number of classes.
         white: largest possible pixel value.
         meta: source and licence of the data set, and origin of the splits.

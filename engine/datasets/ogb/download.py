@@ -66,7 +66,7 @@ def download(release: Release, folder: Path) -> None:
 
 
 def accept_licence(release: Release) -> None:
-    """Print licence and size, and require acceptance: in the environment variable, or by asking the user if there is a terminal."""
+    """Print licence and size, and check that the user accepts the licence: by the environment variable, or in reply to a question if there is a terminal."""
     size = "" if release.gigabytes is None else f"{release.gigabytes} GB "
     print(f"{release.name}: {size}from {release.url}, licence {release.licence}", file=sys.stderr)
     if os.environ.get(ACCEPT) == "1":

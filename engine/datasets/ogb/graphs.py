@@ -29,7 +29,7 @@ MOLECULES: Mapping[str, Release] = {
     )
     for name in _NAMES
 }
-"""Releases by data set name. All have 9 categorical features per atom, 3 per bond, and the scaffold split."""
+"""Name of a data set of molecules -> its OGB release. All have 9 categorical features per atom, 3 per bond, and the scaffold split."""
 
 
 def load_molecules(name: str, root: Path | None) -> SmallGraphs:

@@ -16,7 +16,7 @@ from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation
 
 _KEY = "ogbn-mag-typed"
-"""Cache key. ``ogbn-mag`` is taken: older versions used it for what is now ``ogbn-mag-papers``."""
+"""Key of the data set in the cache. It is not ``ogbn-mag``, since older versions used that key for what is now ``ogbn-mag-papers``."""
 
 
 def load_typed(name: str, root: Path | None, scale: float) -> HeteroDataset:

@@ -24,17 +24,17 @@ class OgbLinkSplit(NamedTuple):
     src: Array
     """(E,) int64 sources: training links, their reverses, validation links, test links."""
     dst: Array
-    """(E,) int64 destinations, in the same order."""
+    """(E,) int64 destinations, in the order of ``src``."""
     splits: dict[str, Array]
-    """Edge numbers (positions in ``src`` and ``dst``) by split."""
+    """Edge indices in ``src`` and ``dst``, by split name."""
     negatives: dict[str, Array]
-    """Negative pairs by split: (2, M) for all links together, or (2, N, K) with K for each link."""
+    """Negative pairs by split name: (2, M) shared by all links of the split, or (2, N, K) with K for each of its N links."""
     times: Array | None
     """(E,) years of the edges, or None if the data set has none."""
 
 
 def read_links(folder: Path) -> OgbLinkSplit:
-    """Read the three files of a split.
+    """Read the three files of a data set's link split, ``train.pt``, ``valid.pt`` and ``test.pt``.
 
     Raises:
         InputError: a file is missing, damaged or of another format, or contains objects other than arrays.
@@ -82,6 +82,8 @@ def _negatives(part: Mapping[str, Any]) -> Array:
 
 def _pairs(pairs: Array, ndim: int) -> Array:
     if pairs.ndim != ndim or len(pairs) != 2 or pairs.dtype.kind != "i":
-        raise ValueError(f"pairs are {pairs.dtype} of shape {pairs.shape}")
+        raise ValueError(
+            f"pairs of nodes have dtype {pairs.dtype} and shape {pairs.shape}: must be integers with {ndim} dimensions, the first of size 2"
+        )
     wide: Array = pairs.astype(np.int64, copy=False)
     return wide

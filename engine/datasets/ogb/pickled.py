@@ -31,7 +31,7 @@ _STORAGES = {
     "Double": "f8",
     "Bool": "b1",
 }
-"""Torch storage types and their NumPy dtype codes."""
+"""Prefix of the name of a torch storage class -> code of the NumPy dtype."""
 _CODES = {*_STORAGES.values(), "u2", "u4", "u8"}
 
 
@@ -51,7 +51,7 @@ class Record:
 def _encode(text: str, encoding: str) -> bytes:
     """Encode a text; it replaces ``_codecs.encode``, with which protocol 2 stores bytes as text."""
     if encoding not in ("latin1", b"latin1"):
-        raise pickle.UnpicklingError(f"its bytes are in {encoding!r}")
+        raise pickle.UnpicklingError(f"bytes in the pickle are encoded in {encoding!r}: must be latin1")
     return text.encode("latin1")
 
 
@@ -73,7 +73,7 @@ class ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return the replacement for a name. Raise UnpicklingError for unknown names."""
         if (module, name) not in _KNOWN:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no array needs")
+            raise pickle.UnpicklingError(f"the pickle names {module}.{name}, which no array needs")
         return _KNOWN[module, name]
 
     def persistent_load(self, pid: Any) -> Record:
@@ -122,7 +122,7 @@ def _array(record: Record) -> Array:
     _, shape, dtype, is_fortran, content = record.state
     code, order = _text(dtype.arguments[0]), _text(dtype.state[1])
     if code not in _CODES or order not in "<>|=" or not isinstance(content, bytes):
-        raise ValueError(f"an array is of {code!r}, and no numbers")
+        raise ValueError(f"an array of dtype {code!r} holds no numbers")
     return np.frombuffer(content, np.dtype(order + code)).reshape(shape, order="F" if is_fortran else "C")
 
 
@@ -132,7 +132,9 @@ def _tensor(record: Record, storages: Mapping[str, bytes]) -> Array:
     rows = np.frombuffer(storages[key], code)
     number = prod(shape)
     if tuple(strides) != tuple(prod(shape[i + 1 :]) for i in range(len(shape))) or not 0 <= offset <= len(rows) - number:
-        raise ValueError(f"a tensor of shape {shape} has strides {strides} and {len(rows) - offset} numbers")
+        raise ValueError(
+            f"a tensor of shape {shape} has strides {strides} and {len(rows) - offset} numbers: must be contiguous and complete"
+        )
     return rows[offset : offset + number].reshape(shape)
 
 

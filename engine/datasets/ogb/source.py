@@ -1,7 +1,7 @@
 """OGB's node and link data sets, read from OGB's own files.
 
-The folder layout is that of the ``ogb`` package (``ROOT/ogbn_arxiv/raw/...``), so existing downloads are used, and ``ogb`` downloads missing files. Its
-loaders are not used, because they ask questions on the terminal and unpickle their cache.
+The folder layout is that of the ``ogb`` package (``ROOT/ogbn_arxiv/raw/...``), so existing downloads are used, and ``ogb`` downloads missing files. The
+package's loaders are not used, because they ask questions on the terminal and unpickle their cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ODC_BY = "ODC-BY (https://opendatacommons.org/licenses/by/1-0/)"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """The download, split and conversion of one data set.
+    """A description of how one data set is downloaded, split and converted.
 
     Attributes:
         release: archive to download.
@@ -170,7 +170,7 @@ MAG = Release("ogbn-mag", 2, "mag", 0.4, _ODC_BY)
 _REVERSED = "made undirected as in OGB's examples: reverse edges added, each edge once"
 
 LINK_SCORES = {"ogbl-citation2": "mrr", "ogbl-collab": "hits@50", "ogbl-ddi": "hits@20", "ogbl-ppa": "hits@100"}
-"""Official metric of each link data set."""
+"""Name of a link data set of OGB -> its official metric."""
 
 
 def _of_links(name: str, archive: str, split: str) -> Layout:

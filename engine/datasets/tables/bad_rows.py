@@ -13,7 +13,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 
 SHOWN = 50
-"""Maximum number of columns of a file whose bad rows are reported."""
+"""Maximum number of columns per file for which bad rows are reported."""
 
 
 @dataclass
@@ -56,12 +56,12 @@ class BadRows:
             self._places.setdefault(path, []).append(np.asarray(places, np.int64))
 
     def end(self, path: Path, unit: str, number: int) -> None:
-        """Report the bad rows of a file so far.
+        """Report the bad rows that were recorded for a file.
 
         Args:
-            path: the file.
+            path: path of the file.
             unit: how rows are counted in messages, ``line`` or ``row``.
-            number: number of the file's rows, good and bad.
+            number: total number of the file's rows, with the bad ones.
 
         Raises:
             InputError: there are bad rows, and they are neither to be reported nor to be skipped.

@@ -11,11 +11,13 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 
 Kind: TypeAlias = Literal["id", "key", "text", "time", "cell"]
-"""Kind of a column: ``id``, integer node ids; ``key``, names of nodes; ``text``, any text; ``time``, integer times of edges; ``cell``, numbers, or texts if a
-part of the column has cells that are no numbers (see ``encodings.py``)."""
+"""Kind of a column: ``id``, integer node ids; ``key``, names of nodes; ``text``, any text; ``time``, integer times of edges; ``cell``, feature values.
+
+A ``cell`` column is read piece by piece: as numbers, or as texts in a piece with a cell that is not a number (see ``encodings.py``).
+"""
 
 DTYPES: dict[Kind, Any] = {"id": np.int64, "key": str, "text": str, "time": np.int64, "cell": None}
-"""The dtype with which pandas reads a column of each kind; None lets pandas infer it."""
+"""Kind of a column -> dtype with which pandas reads the column; None lets pandas infer the dtype."""
 RULES: dict[Kind, str] = {
     "id": "the first ids are whole numbers, so all must be; give one, or import ids as names with --ids text",
     "key": "each node must have an id; add one or drop the row",

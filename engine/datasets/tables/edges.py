@@ -56,7 +56,7 @@ def edge_pieces(
     columns: EdgeColumns,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Array]]:
-    """Yield the rows of a table with columns ``src`` and ``dst`` in pieces of some rows.
+    """Yield the rows of an edge table, which has the columns ``src`` and ``dst``, in pieces.
 
     Each piece has ``src`` and ``dst`` (N,) int64, numbered by ``Vertices.codes``, and if present ``weights`` (N,) float32, ``times`` (N,) int64 (dates
     become seconds since 1970) and ``features`` (N, D) float32.

@@ -23,9 +23,9 @@ from hoptrain.engine.errors import InputError, check_choice, join_limited
 Missing: TypeAlias = Literal["error", "mean", "zero"]
 """Treatment of missing cells: report them as errors, or fill in the mean of the column or 0. Missing cells of a category column form their own category."""
 MOST_CATEGORIES = 1000
-"""Maximum number of different texts in a category, except for columns that the user names as categories."""
+"""Maximum number of distinct texts in a category column. The limit does not apply to columns that the user names as categories."""
 _FEW_ROWS = 20
-"""Minimum number of rows for the rule that a column is no category if most of its texts differ, since they are probably names."""
+"""Minimum number of rows for this rule: a column whose texts mostly differ is not a category, since the texts are probably names."""
 _MISSING = {"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none", "nat"}
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 _OTHER_DATE = re.compile(r"\d{1,4}[/.]\d{1,2}[/.]\d{1,4}\b.*")
@@ -56,9 +56,9 @@ class Encoding:
 
     Attributes:
         kind: kind of the cells; ``none`` if they cannot be converted to numbers.
-        categories: texts of a category column in the order of their numbers. If the last one is "", it stands for missing cells.
-        fill: number for missing cells; None if missing cells are errors.
-        rule: the rule that cells of other kinds break, for messages.
+        categories: texts of a category column in the order of their numbers. If the last text is "", it stands for missing cells.
+        fill: number that replaces missing cells; None if missing cells are errors.
+        rule: the rule that cells of another kind break, for messages.
         width: number of features; more than 1 for lists in Parquet files.
         missing: number of missing cells.
     """
@@ -76,7 +76,7 @@ class Encoding:
         return "text" if self.kind == "category" else "cell"
 
     def numbers(self, values: Array) -> tuple[Array, Array]:
-        """Convert cells (N,) or (N, D), numbers or texts, to float64 numbers (NaN for wrong cells). Return these, and which cells (N,) are missing."""
+        """Convert cells (N,) or (N, D), numbers or texts, to float64 numbers (NaN for wrong cells). Return the numbers, and which cells (N,) are missing."""
         if values.dtype.kind in "iuf" and self.kind == "number":
             numbers = np.where(np.isinf(values), np.nan, values) if values.dtype.kind == "f" else values.astype(np.float64)
             missing = _has_nan(values)
@@ -125,7 +125,7 @@ def encodings_in(meta: Mapping[str, Any], what: str) -> dict[str, Encoding]:
     """Return the encodings of columns in a data set's ``meta``, by column; empty if ``data import`` has not written them.
 
     Args:
-        meta: the ``meta``; it may have been changed or written by another program.
+        meta: ``meta`` of the data set. Another program may have written or changed it.
         what: ``x`` or ``edge_attr``; for heterogeneous data, a node type or the name of a relation.
     """
     try:
@@ -137,7 +137,7 @@ def encodings_in(meta: Mapping[str, Any], what: str) -> dict[str, Encoding]:
 def read_numbers(
     encodings: Mapping[str, Encoding], columns: Mapping[str, Array], table: Table, places: Array, bad: BadRows
 ) -> tuple[dict[str, Array], Array]:
-    """Convert the columns of a piece of a table, and report wrong cells to ``bad``. Return the numbers by column, and which rows (N,) have no wrong cell."""
+    """Convert the columns of a piece of a table, and report wrong cells to ``bad``. Return the numbers by column, and a mask (N,) of the good rows."""
     good, made = np.ones(len(places), bool), {}
     for name, encoding in encodings.items():
         made[name], missing = encoding.numbers(columns[name])
@@ -164,7 +164,7 @@ class Reading:
     """Options for reading the cells of feature columns.
 
     Attributes:
-        missing: treatment of missing cells.
+        missing: treatment of missing cells, "error", "mean" or "zero".
         categories: names of columns that are categories even if their cells look like numbers, compared without case.
         like: ``meta`` of another imported data set, whose columns, encodings and classes are used instead of new ones.
     """
@@ -230,12 +230,12 @@ class Column:
 
 
 def scan(table: Table, names: Iterable[str], reading: Reading, what: str) -> dict[str, Encoding]:
-    """Read columns of a table once, and choose their encodings. Return these by column name, in the order of the features.
+    """Read columns of a table once, and choose their encodings. Return the encodings by column name, in the order of the features.
 
     Args:
-        table: the table.
-        names: names of the columns.
-        reading: the options.
+        table: table to read.
+        names: names of the columns to read.
+        reading: options for reading the cells.
         what: ``x`` for node features, ``edge_attr`` for edge features: the key in ``Reading.like``.
 
     Raises:

@@ -116,7 +116,7 @@ def read_hetero_tables(
     Args:
         nodes: node tables by type, with a column ``id`` and optionally ``label``, ``split`` and features.
         edges: edge tables by relation, with columns ``src`` and ``dst`` and optionally ``weight`` and ``time``.
-        seed_type: node type to train on; by default the only one with labels.
+        seed_type: node type to train on; by default the only node type with labels.
         name: name of the data set in messages.
 
     Raises:

@@ -33,7 +33,7 @@ def from_pandas(
         nodes: one row per node, with columns ``id`` (otherwise the first column) and optionally ``label``, and ``split`` or ``train_mask``, ``val_mask``
             and ``test_mask``. All other columns are features. Without this table, nodes are the ids in ``edges``, in ascending order.
         split: "random" divides the labelled nodes 60/20/20 at random.
-        undirected: add the reverse of each edge.
+        undirected: True to add the reverse of each edge.
         missing: treatment of missing feature cells: "error" raises, "mean" fills in the mean of the column, "zero" fills in 0.
         categories: columns to treat as categories although they contain numbers or many different texts.
         drop: columns to leave out.

@@ -25,8 +25,8 @@ class VertexTable:
 
     Attributes:
         path: path of the file.
-        ids: (N,) distinct, non-empty texts.
-        places: (N,) line or row numbers.
+        ids: (N,) ids of the nodes: distinct, non-empty texts.
+        places: (N,) line or row number of each node in the file.
         texts: the columns ``label``, ``split`` and ``train_mask`` and so on as texts (N,), if present.
         encodings: encodings of the feature columns, in their order.
         x: features (N, F) float32 or uint8, or None.
@@ -77,7 +77,7 @@ class VertexTable:
         """Report rows whose values (N,) of a column break a rule.
 
         Raises:
-            InputError: there are such rows, and they are neither reported nor left out.
+            InputError: there are such rows, and bad rows may be neither reported nor left out.
         """
         self._bad.add(self.path, places, f"{column} is", values, rule)
         self._bad.end(self.path, self.unit, self._table.num_rows)
@@ -123,8 +123,8 @@ def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
     Synonyms of ``train``, ``val`` and ``test``, such as ``Training`` or ``valid``, are recognised (``split_name``).
 
     Args:
-        table: the table.
-        numbers: node numbers (N,) of its rows, -1 to ignore a row.
+        table: the node table.
+        numbers: node numbers (N,) of the table's rows, -1 to ignore a row.
 
     Raises:
         InputError: a mask has a cell that is neither true nor false, or there are masks and a column ``split``.
@@ -146,7 +146,7 @@ def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
 
 
 class Vertices:
-    """A mapping from ids to node numbers, which count from 0 in the row order of a node table, or without one in ascending order of all ids.
+    """A mapping from ids to node numbers 0, 1, 2, ... in the row order of a node table. Without a node table, nodes are numbered in ascending order of ids.
 
     Attributes:
         is_number: True if ids are int64 integers; otherwise they are texts.
@@ -154,7 +154,7 @@ class Vertices:
     """
 
     def __init__(self, ids: Array | int | None = None, *, is_number: bool = True, source: str = "") -> None:
-        """Create a mapping from the ids (N,) of a table, from a number of nodes whose ids are row numbers, or from None to collect ids.
+        """Create a mapping. ``ids`` are the ids (N,) of a table, or a number of nodes whose ids are row numbers, or None to collect ids.
 
         ``source`` is the name of the file with the ids, for messages.
         """
@@ -198,7 +198,7 @@ class Vertices:
         return codes
 
     def close(self) -> Callable[[Array], Array] | None:
-        """Assign node numbers to all ids seen so far; no more are added. Return a function from codes to numbers, or None if these are equal."""
+        """Assign node numbers to all ids seen so far; later ids are not added. Return a function from codes to node numbers, or None if both are equal."""
         import pandas
 
         if not self.is_open:

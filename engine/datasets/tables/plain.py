@@ -34,12 +34,12 @@ EDGE_NAMES = {
     "time": ("time", "times", "timestamp", "datetime", "date", "edge_time"),
 }
 VERTEX_NAMES = {"label": ("label", "labels", "class", "y", "target"), "split": ("split",)} | {name: (name,) for name in MASKS}
-"""Usual names of special columns by role. Case is ignored, and the first name that a table has is used."""
+"""Role of a special column of a node table -> its usual names. Case is ignored. If a table has several of these names, the first one in the list is used."""
 _PIECE = 1 << 22
 Frame: TypeAlias = Any
-"""A ``pandas.DataFrame``, which this module need not import."""
+"""Type of a ``pandas.DataFrame``; it is ``Any``, so that this module need not import pandas."""
 IDS = "ids.csv"
-"""File in the folder of an imported data set with the ids of nodes in the tables, if they differ from the node numbers."""
+"""Name of a file in the folder of an imported data set. It holds the node ids that the tables use, if these differ from hoptrain's node ids."""
 
 
 def read_plain(
@@ -68,18 +68,19 @@ def read_plain(
         edges: edge table (file or data frame) with columns ``src`` and ``dst`` (or ``source`` and ``target``, or other usual names; otherwise the first
             two columns) and optionally ``weight`` and ``time``. All other columns are edge features. Edge ids are row numbers.
         features: node table with a column ``id`` (otherwise the first) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) by node.
-        labels: table of ids and labels, or a ``.npy`` file.
+        labels: table of ids and labels, or a ``.npy`` file with labels by node.
         split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random.
         columns: roles of the columns of ``edges``, in their order; "-" for a column that is left out.
         drop: names of columns that are left out of all tables.
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
         is_text: True to treat ids as names even if they look like numbers.
-        undirected: True to add the reverse of each edge that is no loop, with ids after all others. Without times, repeated pairs are merged.
+        undirected: True to add the reverse of each edge except self loops. Reverse edges get the ids after all others. Without times, repeated pairs are
+            merged.
         reading: options for reading cells of feature columns.
         name: name of the data set.
         scratch: folder for temporary files that hold the edges: 16 bytes per edge, more with weights, times and features.
-        bad: handling of rows that cannot be read; by default the first one raises.
+        bad: handling of rows that cannot be read; by default the first such row raises an error.
         progress: callback that receives the fraction of each file that was read.
 
     Raises:
@@ -273,7 +274,7 @@ def _edge_table(table: Table, columns: Sequence[str] | None) -> Table:
 
 
 def renamed(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the column names, in which for each role the first usual name that occurs is replaced by the role."""
+    """Return the column names after replacing, for each role, the first usual name that occurs by the role."""
     lower = [name.lower() for name in names]
     found = {next((lower.index(own) for own in usual if own in lower), -1): role for role, usual in roles.items()}
     return [found.get(i, name) for i, name in enumerate(names)]

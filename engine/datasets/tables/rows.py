@@ -39,7 +39,7 @@ _HEADS = {
 }
 """Column names that identify the first line of a text file as a header."""
 Progress = Callable[[Path, float, int], None]
-"""A callback that receives the file, the fraction of it that was read, and the number of rows so far."""
+"""Type of a callback that receives the file, the fraction of the file that was read so far, and the number of rows that were read."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Table:
         """Open a table and detect its delimiter and header from the first lines.
 
         Args:
-            path: the file.
+            path: path of the table file.
             delimiter: character that separates cells, " " for any white space; None to detect it.
             header: whether the file has a header; None to detect it.
 
@@ -104,7 +104,7 @@ class Table:
         self._all = self.names = list(names)
 
     def leave_out(self, names: Sequence[str]) -> None:
-        """Remove columns from ``names``. Their cells are still parsed as text."""
+        """Remove the columns ``names`` from the table. Their cells are still parsed, as text."""
         self.names = [name for name in self.names if name not in names]
 
     def begins_with_numbers(self, names: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ from hoptrain.kernels.cpu.columns import copy_columns
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class OwnColumns:
-    """The columns of a partitioned graph that the machine with partition p has.
+    """The columns of a partitioned graph that the machine with partition p stores.
 
     Samplers use ``graph`` like any other graph. Nodes keep their ids, which address random draws, so draws for these nodes equal those in the whole graph,
     except for edge positions.
@@ -23,7 +23,7 @@ class OwnColumns:
         whole: (V+1,) column offsets of the whole graph.
         place: (V,) position of each node when nodes are ordered by partition.
         bounds: (P+1,); partition p has the positions bounds[p] to bounds[p + 1] - 1.
-        part: number of the partition, p.
+        part: index p of the partition.
     """
 
     graph: Graph
@@ -42,7 +42,7 @@ class OwnColumns:
         return np.searchsorted(self.bounds, self.place[nodes], side="right") - 1
 
     def places(self, nodes: Array, indptr: Array, edge_ids: Array) -> Array:
-        """Return the positions in the whole graph of edges (n,) of ``graph``. Edges indptr[i] to indptr[i + 1] - 1 enter the own node ``nodes[i]``."""
+        """Convert edge positions (n,) in ``graph`` to positions in the whole graph. Edges indptr[i] to indptr[i + 1] - 1 enter the own node ``nodes[i]``."""
         shifts = self.whole[nodes].astype(np.int64) - self.graph.indptr[nodes]
         places: Array = (edge_ids + np.repeat(shifts, np.diff(indptr))).astype(id_dtype(self.num_edges), copy=False)
         return places
@@ -55,7 +55,7 @@ def own_columns(graph: Graph, place: Array, bounds: Array, part: int) -> OwnColu
         graph: the whole graph.
         place: (V,) position of each node when nodes are ordered by partition and id.
         bounds: (P+1,) position bounds of the partitions.
-        part: number of the partition.
+        part: index of the partition.
     """
     nodes = np.flatnonzero((place >= bounds[part]) & (place < bounds[part + 1]))
     indptr = np.zeros(graph.num_nodes + 1, np.int64)

@@ -15,7 +15,7 @@ class PartitionedGraph(Graph):
     Attributes:
         indptr: (V+1,) column offsets of the whole graph.
         path: folder of the partitions.
-        has_weight: whether edges have no weights, or one has a weight above 0.
+        has_weight: True if the graph has no weights, or if at least one edge has a weight above 0.
     """
 
     __slots__ = ("has_weight", "path")

@@ -34,7 +34,7 @@ def trade(exchange: Exchange, questions: Sequence[Array], answer: Callable[[Arra
 
 
 def packed(*arrays: Array) -> Array:
-    """Pack arrays (n,) into one message: their lengths in bytes, then their bytes."""
+    """Pack arrays (n,) into one message: the lengths of all arrays in bytes, then the bytes of the arrays."""
     lengths = np.array([array.nbytes for array in arrays], _LENGTH)
     return np.concatenate([lengths.view(np.uint8), *(np.ascontiguousarray(array).view(np.uint8) for array in arrays)])
 

@@ -29,13 +29,13 @@ class LazyRows(Tensor):
 
     @staticmethod
     def of(first: Tensor, num_rows: int, others: Callable[[], Tensor], reads: Iterable[Tensor]) -> Tensor:
-        """Return ``num_rows`` rows, of which the plain tensor ``first`` is computed.
+        """Return ``num_rows`` rows. The plain tensor ``first`` has the first of these rows, which are computed already.
 
         Args:
-            first: computed rows.
+            first: the rows that are computed already.
             num_rows: number of all rows, N.
-            others: function that computes the other rows.
-            reads: tensors that ``others`` reads. They must not change until then.
+            others: function that computes the remaining rows.
+            reads: tensors that ``others`` reads. They must not change before it is called.
         """
         if len(first) == num_rows:
             return first
@@ -59,7 +59,7 @@ class LazyRows(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call ``func``: on the computed rows alone if it does not read the others, otherwise on all rows."""
+        """Call ``func`` on the computed rows alone if it reads no other row, otherwise on all rows."""
         kwargs = kwargs or {}
         handle = _HANDLERS.get(func)
         made = NotImplemented if handle is None else handle(func, *args, **kwargs)
@@ -126,7 +126,7 @@ def _each_row(func: Any, *args: Any, aligned: bool = False, **kwargs: Any) -> An
     Args:
         func: the function.
         args: its arguments.
-        aligned: whether the other matrices among the arguments also have one row per row; if not, only the first argument may be ``LazyRows``.
+        aligned: True if the function also maps the rows of other matrices among the arguments; if not, only the first argument may be ``LazyRows``.
         kwargs: its keyword arguments.
     """
     given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]

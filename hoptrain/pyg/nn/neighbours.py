@@ -47,7 +47,7 @@ class Neighbours:
 
         Args:
             layer: the layer, an instance of a subclass of ``kind``.
-            kind: PyG's class.
+            kind: PyG's class of this layer.
             x: first argument of the layer.
             edge_index: second argument of the layer.
             edge_attr: features or weights of the edges.
@@ -82,7 +82,7 @@ class Neighbours:
         return LazyRows.of(aggregate(block, rows, own, reduce).to(rows.dtype), edges.num_nodes, others, reads)
 
     def apply(self, layer: Callable[..., Tensor], x: Tensor, edge_attr: Tensor | None, reads: list[Tensor]) -> Tensor:
-        """Return the outputs (N, C') of PyG's code of a layer.
+        """Run PyG's code of a layer, and return its outputs (N, C').
 
         Args:
             layer: function that calls PyG's code as ``layer(x, edge_index, edge_attr)``, where ``x`` may be a pair of sources and destinations.

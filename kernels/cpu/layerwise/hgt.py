@@ -15,7 +15,7 @@ _UNIT = 2.0**-53
 
 @cpu_kernel
 def copy_columns_after(indptr, indices, nodes, first, last, ends, out):
-    """Append the columns of ``nodes[first:last]`` to ``out``, and their ends to ``ends`` (S+1,), which holds those of the earlier nodes."""
+    """Append the columns of ``nodes[first:last]`` to ``out``, and the columns' ends to ``ends`` (S+1,), which already holds the ends for earlier nodes."""
     edges = ends[first]
     for i in range(first, last):
         for position in range(indptr[nodes[i]], indptr[nodes[i] + 1]):

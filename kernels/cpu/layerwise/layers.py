@@ -21,10 +21,10 @@ from hoptrain.kernels.shared.importance import pieces_of
 from hoptrain.kernels.shared.layerwise import destination_share, source_key
 
 CHUNK = 512
-"""Number of edges that are relabelled at a time. Their table entries are prefetched while they are copied."""
+"""Number of edges that are relabelled at a time. Table entries are prefetched while the edges are copied."""
 _AHEAD = 16
 _LANES = 16
-"""Number of binary searches that run in step, so that their memory reads overlap."""
+"""Number of binary searches that advance together, one step at a time, so that their memory reads overlap."""
 _B6 = np.uint64(6)
 _BIT = np.uint64(1)
 _LOW_BITS = np.uint64(63)
@@ -45,9 +45,9 @@ class LayerNodes(NamedTuple):
     counts: Any
     """(N + t,) int32 number of draws of each node."""
     weights: Any
-    """(N + t,) float32 weights of the nodes, count / (t q), where q is the probability in one draw."""
+    """(N + t,) float32 weights of the nodes, count / (t q). A node is drawn count times in t draws; each draw hits it with probability q."""
     places: Any
-    """(N + t,) local id of each drawn node in the block; -1 until the block has an edge from it."""
+    """(N + t,) local id of each drawn node in the block; -1 until the block has an edge from the node."""
 
 
 class LayerEdges(NamedTuple):
@@ -58,7 +58,7 @@ class LayerEdges(NamedTuple):
     indices: Any
     """Sources of the edges, as local ids in the block."""
     weights: Any
-    """float32 weights: the number of in-edges that each edge stands for."""
+    """float32 weights of the edges: the number of in-edges for which each edge stands."""
 
 
 @cpu_kernel
@@ -110,7 +110,7 @@ def _add_shares(neighbors, shares, filled, table, candidates, num_candidates, su
 def accumulate_keys(indptr, candidates, num_candidates, kind, scores, sums):
     """Replace the candidates' sums of shares by inclusive prefix sums of their keys, in place.
 
-    ``scores`` (V,) uint32 multiply the keys; an empty array stands for ones.
+    Keys are multiplied by ``scores`` (V,) uint32; an empty array stands for a score of 1 for every node.
     """
     total = np.uint64(0)
     for j in range(num_candidates):
@@ -253,7 +253,7 @@ def _normalize(weights, first, last, degree):
 
 @cpu_kernel
 def describe_sources(draws, total, places, num_src, counts, probabilities):
-    """Write the number of draws of each source of the block, and its probability in one draw; both are 0 for sources that were not drawn."""
+    """Write how often each source of the block was drawn, and its probability in one draw; both are 0 for sources that were not drawn."""
     vertices, keys = draws.vertices, draws.keys
     counts[:num_src] = 0
     probabilities[:num_src] = 0

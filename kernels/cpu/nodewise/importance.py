@@ -35,9 +35,9 @@ class LaborSources(NamedTuple):
     least: Any
     """(N,) uint32 scratch memory: the smallest in-degree among each source's destinations, but at least the fanout."""
     factor: Any
-    """(N,) float64 scratch memory for the largest c of each source's destinations; empty for a single round."""
+    """(N,) float64 scratch memory: the largest factor c (see ``scale_of``) among each source's destinations; empty for a single round."""
     values: Any
-    """(N, 2) float64: the importance of each source, and its random word plus 1. Both are read together, so they are adjacent."""
+    """(N, 2) float64: the importance of each source, and its random word plus 1. They are adjacent, since they are read together."""
 
 
 class ColumnBuffers(NamedTuple):
@@ -186,5 +186,5 @@ def keep_by_importance(indptr, indices, nodes, columns, cursor, fanout, known, c
 
 @cpu_kernel
 def threshold_of(probability):
-    """Return the threshold (of 2**32) of a probability, at least 1."""
+    """Return the threshold of a probability in units of 1 / 2**32, at least 1."""
     return CERTAIN if probability >= 1.0 else max(np.uint64(1), np.uint64(probability * UNIT))

@@ -1,7 +1,7 @@
 """LABOR on the CPU: an in-edge of a hop's destinations is kept if the random word of its source is below the edge's threshold.
 
 Every column is read completely. Random words are computed for some hundreds of edges at a time by the processor's vector units. Edges are
-written without a branch: each overwrites the one before it if that was dropped.
+written without a branch: each edge overwrites the edge before it if that edge was dropped.
 
 The decision compares integers, and a weight is 2**32 / threshold, so weights are exact for every threshold. For sources with different importances
 see ``hoptrain.kernels.cpu.nodewise.importance``.
@@ -28,14 +28,14 @@ _LINES = 8
 _U0, _U1, _B24 = (np.uint64(n) for n in (0, 1, 24))
 _UNIT = 4294967296.0
 _RARE = 24
-"""If the upper byte of a threshold is below this value, so few edges are kept that the processor predicts a branch well."""
+"""If the upper byte of the threshold is below this value, a branch decides about each edge. It is predicted well, since few edges are kept."""
 
 
 class KeptEdges(NamedTuple):
     """The kept edges of a hop. All arrays except for ``indptr`` have the same capacity."""
 
     indptr: Any
-    """(D+1,) offsets. Entry i + 1 receives the end of destination i's edges."""
+    """(D+1,) offsets. Entry i + 1 receives the offset after the last edge of destination i."""
     edge_ids: Any
     sources: Any
     """Global ids of the sources of the kept edges."""
@@ -48,7 +48,7 @@ class Cursor(NamedTuple):
 
     destination: int
     offset: int
-    """Number of edges of the current destination that were processed."""
+    """Number of edges of the current destination that were already processed."""
     num_edges: int
     """Number of edges that were kept so far."""
 
@@ -57,7 +57,7 @@ class Cursor(NamedTuple):
 def source_words(sources, num, address, words):
     """Fill ``words`` (num,) uint32 with the first random word of each node in ``sources[:num]``.
 
-    The loop is split into pieces because LLVM vectorises the inner loop only if it is nested in another one: 4 ns a word instead of 20.
+    The loop is split into pieces because LLVM vectorises the inner loop only if it is nested in another one: 4 ns per word instead of 20 ns.
     """
     seed, epoch, batch, hop = address
     for begin in range(0, num, _PIECE):
@@ -215,12 +215,12 @@ def _ask_ahead(indptr, indices, nodes, i, last):
 
 @cpu_kernel
 def ask_lines(ids, begin):
-    """Prefetch the beginning of a column; the processor fetches the rest by itself."""
+    """Prefetch the beginning of a column. The processor's own prefetcher fetches the rest."""
     for line in range(_LINES):
         prefetch(ids, begin + line * _LINE)
 
 
 @cpu_kernel
 def weight_of(threshold):
-    """Return the number of edges that a kept edge stands for, the inverse of its probability."""
+    """Return the number of edges for which a kept edge stands: the inverse of its probability."""
     return np.float32(_UNIT / np.float64(threshold))

@@ -26,7 +26,8 @@ from hoptrain.kernels.shared.draws import num_draws, takes_all
 _CHUNK_EDGES = 1280
 """Approximate number of edges of a chunk of destinations, which are processed together.
 
-It is large enough to keep reads in flight, and small enough that prefetched cache lines are not evicted before use.
+A chunk is large enough to keep reads in flight, and small enough that prefetched
+cache lines are not evicted before use.
 """
 _VECTOR = 16
 """Vector length; the number of lanes of a chunk is a multiple of it."""
@@ -55,18 +56,18 @@ class DrawOptions(NamedTuple):
     """Fanout code (``hoptrain.kernels.shared.draws.fanout_code``), -1 for all edges. Only ``count_edges`` supports fractions of the degree."""
     replace: bool
     weighted: bool
-    """True to draw by the alias tables, which requires ``replace``."""
+    """True to draw by weight with the alias tables. Such draws are always with replacement, so ``replace`` must be True."""
 
 
 class HopScratch(NamedTuple):
-    """Scratch memory for one chunk; the second dimension of ``offsets`` is the size of a chunk."""
+    """Scratch memory for one chunk; the second dimension of ``offsets`` is the number of destinations in a chunk."""
 
     words: Any
-    """(4, G * chunk) uint32 random words of the chunk's destinations."""
+    """(4, G * chunk) uint32 random words of the chunk's destinations, in G groups of four words each."""
     offsets: Any
     """(k, chunk) int32: for each draw (row) and destination (column), the position of the drawn edge within its column."""
     lanes: Any
-    """(5, chunk) int64 properties of the lanes; this module uses four of the rows."""
+    """(5, chunk) int64 properties of the lanes, which are the destinations that draw edges. This module uses four of the five rows."""
     found: Any
     """(chunk,) int32 scratch memory for ``draw_distinct``."""
 
@@ -75,14 +76,14 @@ class HopEdges(NamedTuple):
     """Sampled edges in compressed columns, with capacity for the edges of the hop."""
 
     indptr: Any
-    """(D+1,) offsets. Entry i + 1 receives the end of destination i's edges."""
+    """(D+1,) offsets. Entry i + 1 receives the offset after the last edge of destination i."""
     edge_ids: Any
     indices: Any
     """Sources of the edges: local ids after relabelling, global ids before."""
 
 
 def scratch_shapes(fanout, weighted):
-    """Return the shapes of ``words`` and ``offsets`` for a hop. The chunk is large for small fanouts, and one destination for huge ones."""
+    """Return the shapes of ``words`` and ``offsets`` for a hop. A chunk has many destinations for small fanouts, and a single one for huge fanouts."""
     count = max(fanout, 1)
     chunk = min(128, -(-_CHUNK_EDGES // count // _VECTOR) * _VECTOR, max(1, (1 << 16) // count))
     return (4, num_groups(count, weighted) * chunk), (count, chunk)
@@ -109,8 +110,8 @@ def count_edges(columns, nodes, first, last, rule):
 def sample_hop(columns, nodes, num_nodes, first, last, rule, address, table, scratch, edges, num_edges):
     """Sample the in-neighbours of the destinations ``nodes[first:last]`` and relabel them.
 
-    ``nodes`` holds ``num_nodes`` global ids, to which new nodes are appended; ``edges`` already holds ``num_edges``. Returns both numbers after the
-    hop.
+    ``nodes`` holds ``num_nodes`` global ids, to which new nodes are appended; ``edges`` already holds ``num_edges``. Returns the numbers of nodes and of edges
+    after the hop.
     """
     before, chunk = num_edges, scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
@@ -134,7 +135,7 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
 
 @cpu_kernel
 def draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
-    """Draw only the edge ids, without reading ``indices``, which may be elsewhere. Return the number of edges."""
+    """Draw only the edge ids, without reading ``indices``, which need not be in memory. Return the number of edges."""
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
         num_edges = _draw_chunk(columns, nodes, begin, min(begin + chunk, last), last, rule, address, scratch, edges, num_edges)
@@ -175,7 +176,7 @@ def _draw_chunk(columns, nodes, begin, end, last, rule, address, scratch, edges,
 
 
 _FIRST, _BEGIN, _DEGREE, _VERTEX = 0, 1, 2, 3
-"""Rows of ``lanes``: the position of the lane's first edge in the result, the beginning and degree of its column, and its node."""
+"""Row indices in ``lanes``: position of the lane's first edge in the result, beginning and degree of the column of its node, and the node itself."""
 
 
 @cpu_kernel

@@ -39,11 +39,11 @@ class PinSAGEScratch(NamedTuple):
     words: Any
     """(4, ceil(W L S / 4) * D) uint32 random words of the chunk's destinations."""
     lanes: Any
-    """(3, D W) int64 state of each active walk: its number in the chunk; its node, or the CSC position of its next step; whether it continues."""
+    """(3, D W) int64 state of each active walk: index of the walk in the chunk; its node, or the CSC position of its next step; 1 if it continues."""
     visits: Any
     """(D, W L) int64 global ids of the visited nodes."""
     num_visits: Any
-    """(D,) int64 number of visits."""
+    """(D,) int64 number of visits by the walks of each destination."""
 
 
 @cpu_kernel
@@ -68,7 +68,7 @@ def sample_hop(indptr, indices, nodes, last, walks, address, scratch, edges, num
 
 
 _WALK, _PLACE, _GOES_ON = 0, 1, 2
-"""Row numbers of ``PinSAGEScratch.lanes``."""
+"""Row indices in ``PinSAGEScratch.lanes``: the walk's index, its node or next CSC position, and whether it continues."""
 
 
 @cpu_kernel

@@ -1,6 +1,6 @@
 """Neighbour sampling of one hop on the CPU with a fanout that is a share of the degree. It processes node by node, without lanes.
 
-``draw_hop`` and ``draw_places`` take the arguments of those in ``hoptrain.kernels.cpu.nodewise.neighbor``.
+``draw_hop`` and ``draw_places`` take the arguments of the functions with these names in ``hoptrain.kernels.cpu.nodewise.neighbor``.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def draw_hop(columns, nodes, first, last, rule, address, scratch, edges, num_edg
 
 @cpu_kernel
 def draw_places(columns, nodes, first, last, rule, address, scratch, edges, num_edges):
-    """Draw only the edge ids, without reading ``indices``, which may be elsewhere. Return the number of edges."""
+    """Draw only the edge ids, without reading ``indices``, which need not be in memory. Return the number of edges."""
     indptr, edge_ids = columns.indptr, edges.edge_ids
     threshold, alias, weighted, replace = columns.threshold, columns.alias, rule.weighted, rule.replace
     for i in range(first, last):

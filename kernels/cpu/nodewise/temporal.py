@@ -78,7 +78,7 @@ def split_keys(keys, nodes, trees):
 
 @cpu_kernel
 def count_edges(columns, keys, first, last, bounds, rule, scratch):
-    """Return the total number of edges that the nodes ``keys[first:last]`` give."""
+    """Return the total number of edges that a hop draws into the nodes ``keys[first:last]``."""
     lanes, chunk = scratch.lanes, scratch.offsets.shape[1]
     total = 0
     for begin in range(first, last, chunk):
@@ -103,8 +103,8 @@ def _drawn(columns, keys, begin, end, last, bounds, rule, address, scratch, edge
 def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, address, table, scratch, edges, num_edges):
     """Sample in-neighbours of the nodes ``keys[first:last]`` by edges not later than the ``bounds`` (B,) of their trees, and relabel them.
 
-    ``nodes`` holds ``num_nodes`` keys of the sources' type, to which new ones are appended; in a homogeneous graph it is ``keys`` itself. ``edges``
-    already holds ``num_edges``; its ``indices`` are ``int64``. Returns both numbers after the hop.
+    ``nodes`` holds ``num_nodes`` keys of the sources' type, to which the keys of new nodes are appended; in a homogeneous graph ``nodes`` is ``keys`` itself.
+    ``edges`` already holds ``num_edges``; its ``indices`` are ``int64``. Returns the numbers of nodes and of edges after the hop.
     """
     indices, by_time, edge_ids, out_indices, out_indptr = columns.indices, columns.by_time, edges.edge_ids, edges.indices, edges.indptr
     entries, slot_bits = table.entries, table.slot_bits
@@ -130,7 +130,7 @@ def sample_hop(columns, keys, nodes, num_nodes, first, last, bounds, rule, addre
 
 @cpu_kernel
 def draw_places(columns, keys, first, last, bounds, rule, address, scratch, edges, num_edges):
-    """Draw only the edge ids of ``sample_hop``, without reading ``indices``, which may be elsewhere. Return the number of edges."""
+    """Draw only the edge ids of ``sample_hop``, without reading ``indices``, which need not be in memory. Return the number of edges."""
     by_time, edge_ids = columns.by_time, edges.edge_ids
     chunk = scratch.offsets.shape[1]
     for begin in range(first, last, chunk):
@@ -146,8 +146,8 @@ def draw_places(columns, keys, first, last, bounds, rule, address, scratch, edge
 def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, address, scratch, edges, num_edges):
     """Sample a hop of time-respecting paths: each edge leads to a new node of the batch, and the next edge must be earlier.
 
-    The keys are ``local id << TREE_SHIFT | global id``. ``bounds`` (int64) and ``trees`` (int32) have an entry for each node of the batch, and capacity
-    for new ones. Returns the numbers of nodes and of edges after the hop.
+    The keys are ``local id << TREE_SHIFT | global id``. ``bounds`` (int64) and ``trees`` (int32) have an entry for each node of the batch, and capacity for new
+    nodes. Returns the numbers of nodes and of edges after the hop.
     """
     indices, times, by_time, edge_ids = columns.indices, columns.times, columns.by_time, edges.edge_ids
     chunk = scratch.offsets.shape[1]
@@ -167,10 +167,10 @@ def sample_path_hop(columns, keys, num_nodes, first, last, bounds, trees, rule, 
 
 
 _BEGIN, _NUMBER, _LANE_NUMBER, _LANE_NODE, _END = 0, 1, 2, 3, 4
-"""Row numbers of ``lanes``.
+"""Row indices in ``lanes``.
 
-By node: the beginning of its column, and the number of edges up to the time bound. By lane, which is a node that draws: that number, and
-the node's local id. During the binary search: the upper end of the remaining range.
+For each node: the beginning of its column, and the number of its edges up to the time bound. For each lane, a node that draws edges: the
+number of its edges up to the time bound, and its local id. During the binary search: the upper end of the remaining range.
 """
 
 

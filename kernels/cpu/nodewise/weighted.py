@@ -4,7 +4,7 @@ Each draw is weighted among the edges that are not drawn yet. Drawing with repla
 alias tables make such a draw cheap for any degree. If a few edges hold nearly all the weight, repeats would not end. After ``most_attempts``
 draws the column is therefore scanned, with weights as integers.
 
-``count_edges`` and ``draw_hop`` take the arguments of those in ``hoptrain.kernels.cpu.nodewise.neighbor``, with ``WeightedColumns``.
+``count_edges`` and ``draw_hop`` take the arguments of the functions with these names in ``hoptrain.kernels.cpu.nodewise.neighbor``, with ``WeightedColumns``.
 """
 
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ from hoptrain.kernels.shared.weighted import most_attempts
 _AHEAD = 32
 
 _COLUMN, _LANE, _LANE_BEGIN, _LANE_DEGREE, _LANE_VERTEX = 0, 1, 2, 3, 4
-"""Row numbers of ``lanes``.
+"""Row indices in ``lanes``. A lane is a destination that draws edges.
 
-By destination: the beginning of its column; and its lane, or ``-1 - degree`` if all edges with positive weight are taken. By lane: the
-beginning of the column, the degree, and the node.
+For each destination: the beginning of its column; and its lane, or ``-1 - degree`` if all edges with positive weight are taken. For each
+lane: the beginning of the column, the degree, and the node.
 """
 _SCALE = 2147483648.0
-"""Integer that represents the largest remaining weight. Weights smaller by a factor of 2**31 count as 0 while the largest one remains."""
+"""Integer that represents the largest weight not drawn yet. Until it is drawn, weights smaller by more than a factor of 2**31 count as 0."""
 
 
 class WeightedColumns(NamedTuple):

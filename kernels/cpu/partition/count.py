@@ -1,11 +1,11 @@
-"""Expected number of requests for each node, and edges between labels."""
+"""Kernels that count the expected requests for each node, and the edges between labels."""
 
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
 
 ONE = 1 << 16
-"""Fixed-point representation of one request."""
+"""Fixed-point number that represents one request."""
 
 
 @cpu_kernel
@@ -16,7 +16,7 @@ def count_requests(indptr, indices, fanout, out):
         indptr: (V+1,) offsets of the columns.
         indices: (E,) sources.
         fanout: Number of edges that a node draws.
-        out: (V,) int64 in units of 1 / ``ONE``, to which the numbers are added.
+        out: (V,) int64 in units of 1 / ``ONE``, to which the expected numbers of requests are added.
     """
     for v in range(len(out)):
         begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
@@ -34,11 +34,11 @@ def list_pairs(indptr, indices, edge_sizes, labels, num_labels, first, last, key
     Args:
         indptr: (V+1,) offsets of the columns.
         indices: (E,) sources.
-        edge_sizes: (E,) number of edges that each edge stands for, or (0,) if each is one.
+        edge_sizes: (E,) number of original edges that each edge stands for; (0,) if every edge stands for one.
         labels: (V,) labels in [0, num_labels).
         num_labels: Number of labels.
-        first: First column.
-        last: Column after the last one.
+        first: First column to process.
+        last: Column after the last column to process.
         keys: (M,) int64, receives a key for each pair: smaller label * ``num_labels`` + larger label. M is at least the number of these edges.
         counts: (M,) int64, receives the number of edges of each pair.
 

@@ -16,8 +16,8 @@ def propagate(indptr, indices, edge_sizes, sizes, labels, loads, limits, gains, 
     Args:
         indptr: (V+1,) offsets of the columns.
         indices: (E,) sources.
-        edge_sizes: (E,) number of edges that each edge stands for, or (0,) if each is one.
-        sizes: (V, S) int64 sizes that a node adds to the loads of its label.
+        edge_sizes: (E,) number of original edges that each edge stands for; (0,) if every edge stands for one.
+        sizes: (V, S) int64, the loads that each node adds to its label, for S kinds of load.
         labels: (V,) int32 labels in [0, L); changed in place.
         loads: (L, S) int64 sums of ``sizes`` by label; changed in place.
         limits: (S,) int64 maximum load of a label that a node may move to.

@@ -1,6 +1,6 @@
 """The loops of sampling programs on the CPU. They are compiled for each program, with the program's functions inlined.
 
-Walks are processed in chunks, one step at a time: while one walk waits for its column, the columns of the next ones are prefetched.
+Walks are processed in chunks, one step at a time: while a walk waits for its column, the columns of the next walks are prefetched.
 """
 
 import numpy as np

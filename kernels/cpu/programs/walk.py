@@ -23,7 +23,7 @@ _U1, _U2 = np.uint64(1), np.uint64(2)
 
 @cpu_kernel
 def uniform_walks(indptr, indices, copies, restart, address, first, last, walks):
-    """Fill the walks [first, last). With probability ``restart`` / 2**32 (``uint64``) a step begins at the root."""
+    """Fill the walks [first, last). With probability ``restart`` / 2**32 (``uint64``) a step begins at the walk's root."""
     roots, numbers = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64)
     words, again, positions = np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
     for begin in range(first, last, _CHUNK):
@@ -48,7 +48,7 @@ def uniform_walks(indptr, indices, copies, restart, address, first, last, walks)
 
 @cpu_kernel
 def start_step(walks, step, copies, restart, address, vertices, words):
-    """Write the node that each walk steps from (W,), -1 if it has ended, and its random word (W,) ``uint64``.
+    """Write the node (W,) from which each walk takes its step, -1 for an ended walk, and the walk's random word (W,) ``uint64``.
 
     ``walks`` (W, L + 1) are all walks of a batch. Together with ``take_step`` it makes the same walks as ``uniform_walks``, for callers that do not
     hold the whole graph.
@@ -104,7 +104,7 @@ def _position(indptr, vertex, word):
 
 @cpu_kernel
 def second_order_walks(indptr, indices, copies, biases, address, first, last, walks):
-    """Fill the node2vec walks [first, last). ``biases`` are (back, near, out) of 2**32 (``uint64``); the largest is 2**32.
+    """Fill the node2vec walks [first, last). ``biases`` are (back, near, out) in units of 1 / 2**32 (``uint64``); the largest is 2**32.
 
     A step proposes edges until one is accepted. Proposal t is drawn by word 2 t and accepted if word 2 t + 1 is below the bias of its destination.
     The word alone decides in nearly all cases. Only if the result depends on the distance to the previous node, the graph is searched for an edge.

@@ -8,9 +8,9 @@ and whose next use is latest. This is optimal for the known steps, since steps f
 virtual-storage computer", IBM Systems Journal 5(2), 1966; for intervals Carlisle and Lloyd, "On the k-coloring of intervals", Discrete Applied
 Mathematics 59(3), 1995).
 
-Rows that no step in flight uses are in buckets by the step of their next use. Rows without a known next use come after these, in buckets by their
-number of uses; rarely used rows are evicted first. The row to evict is the one that entered the latest bucket last. As rows enter in
-ascending order, a plan depends only on the accesses. Steps are numbered from the cache's first step; all loops take linear time.
+Rows that no step in flight uses are in buckets by the step of their next use. Rows without a known next use are in further buckets after these, by their number
+of uses; rarely used rows are evicted first. The row to evict is the one that entered the latest bucket last. As rows enter in ascending order, a plan depends
+only on the accesses. Steps are numbered from the cache's first step; all loops take linear time.
 """
 
 from typing import NamedTuple
@@ -20,9 +20,9 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 
 NEVER = 2**31 - 1
-"""Next use of a row that no planned step uses."""
+"""Value for the next use of a row that no planned step uses."""
 NUM_CLASSES = 112
-"""Number of buckets for rows that no planned step uses. They distinguish up to 2**16 - 1 uses with a precision of one eighth."""
+"""Number of buckets for rows that no planned step uses. A bucket holds rows with similar numbers of uses, from 0 to 2**16 - 1, within one eighth."""
 
 
 class CacheTables(NamedTuple):
@@ -31,10 +31,11 @@ class CacheTables(NamedTuple):
     Attributes:
         slot_of: (V,) int32 slot that each row was last planned to be in, -1 for none.
         uses: (V,) uint16 number of steps that used each row, known future steps included; at most 2**16 - 1.
-        row_of: (N,) row that is planned to be in each slot.
+        row_of: (N,) index of the row that is planned to be in each slot.
         below: (N,) int32 next slot of the same bucket, whose slots form a linked stack; -1 for none.
-        heads: (T+NUM_CLASSES,) int32 topmost slot of each bucket: the buckets of T steps, then those without a known use, the most used rows first.
-        filled: (1,) int64 number of slots that hold a row; these are the first ones.
+        heads: (T+NUM_CLASSES,) int32 topmost slot of each bucket: the buckets of T steps, then the buckets of rows without a known next use, the most used rows
+            first.
+        filled: (1,) int64 number of slots that hold a row; these are the first slots.
     """
 
     slot_of: np.ndarray
@@ -47,7 +48,7 @@ class CacheTables(NamedTuple):
 
 @cpu_kernel
 def count_uses(rows, uses):
-    """Count the rows (B,) of a step in ``uses``."""
+    """Increment the number of uses, ``uses`` (V,), of each of the rows (B,) of a step."""
     for i in range(len(rows)):
         uses[rows[i]] += uses[rows[i]] < 0xFFFF
 
@@ -58,7 +59,7 @@ def next_uses(rows, step, first_use, out):
 
     Args:
         rows: (B,) distinct rows of the step.
-        step: Number of the step.
+        step: Index of the step.
         first_use: (V,) int32 first later step that uses each row; values up to ``step`` are stale. Updated to include ``step``.
         out: (B,) int32, receives the next use of each row, or ``NEVER``.
     """
@@ -70,7 +71,7 @@ def next_uses(rows, step, first_use, out):
 
 @cpu_kernel
 def count_next_uses(nexts, first_step, sign, counts):
-    """Add ``sign`` to ``counts`` (T+1,) at the next use of each row of a step, (B,), counted from ``first_step``; at T for none, at 0 for earlier ones."""
+    """Add ``sign`` to ``counts`` (T+1,) for each next use (B,) in ``nexts``, at its distance from ``first_step``; at 0 for earlier uses, at T for none."""
     for i in range(len(nexts)):
         counts[min(max(np.int64(nexts[i]) - first_step, 0), len(counts) - 1)] += sign
 
@@ -102,11 +103,11 @@ def plan_step(cache, rows, step, first_step, out_rows, out_slots):
 
     Args:
         cache: State of the cache; changed in place.
-        rows: (B,) distinct rows of the step, ascending. Together with those of the steps in flight they are at most N.
-        step: Number of the step.
+        rows: (B,) distinct rows of the step, ascending. Together with the rows of the steps in flight there are at most N.
+        step: Index of the step.
         first_step: Step for which ``rank_rows`` was last called.
         out_rows: (B,), receives the rows to read, ascending.
-        out_slots: (B,) int32, receives their slots.
+        out_slots: (B,) int32, receives the slots of these rows.
 
     Returns:
         The number of rows to read.
@@ -141,7 +142,7 @@ def _put(cache, slot, bucket):
 
 @cpu_kernel
 def class_of(uses):
-    """Return the bucket number of a number of uses, rounded to four significant bits: below ``NUM_CLASSES``, and monotonic."""
+    """Return the bucket of a number of uses, rounded to four significant bits. It is below ``NUM_CLASSES`` and grows with the number."""
     exponent = 0
     while uses >= 16:
         uses, exponent = uses >> 1, exponent + 1

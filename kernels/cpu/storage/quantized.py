@@ -9,7 +9,7 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 
 MOST = 2.0**126
-"""Maximum magnitude of numbers, so that no product overflows in float32."""
+"""Maximum magnitude of a number that can be quantised, so that no product overflows in float32."""
 
 
 @cpu_kernel
@@ -55,7 +55,7 @@ def pack(codes, out):
 
 @cpu_kernel
 def expand(codes, scale, zero, out):
-    """Fill ``out`` (N, F) float32 with the numbers of codes (N, F) uint8."""
+    """Fill ``out`` (N, F) float32 with the numbers that codes (N, F) uint8 represent."""
     for i in range(codes.shape[0]):
         row, numbers = codes[i], out[i]
         for k in range(len(row)):
@@ -64,7 +64,7 @@ def expand(codes, scale, zero, out):
 
 @cpu_kernel
 def expand_packed(codes, scale, zero, out):
-    """Fill ``out`` (N, F) float32 with the numbers of packed codes (N, (F + 1) // 2) uint8."""
+    """Fill ``out`` (N, F) float32 with the numbers that packed codes (N, (F + 1) // 2) uint8 represent."""
     num_columns = out.shape[1]
     for i in range(codes.shape[0]):
         row, numbers = codes[i], out[i]

@@ -13,7 +13,7 @@ def extents(rows, row_bytes, offset, block, gap, most, firsts):
     """Merge ascending rows into runs, each of which is a single read of whole blocks.
 
     Args:
-        rows: (M,) row numbers, ascending.
+        rows: (M,) row indices, ascending.
         row_bytes: Bytes of a row.
         offset: Byte offset of row 0 in the file.
         block: Alignment in bytes; a read begins and ends at multiples of it.
@@ -42,16 +42,16 @@ def read_extents(file, rows, slots, row_bytes, offset, block, firsts, first, las
 
     Args:
         file: File descriptor.
-        rows: (M,) row numbers, ascending, in [0, V).
+        rows: (M,) row indices, ascending, in [0, V).
         slots: (M,) slot of each row.
         row_bytes: Bytes of a row.
         offset: Byte offset of row 0 in the file.
         block: Alignment in bytes; a read begins and ends at multiples of it.
         firsts: (K+1,) index in ``rows`` of each run's first row, from ``extents``.
-        first: First run.
-        last: Run after the last one.
+        first: First run to read.
+        last: Run after the last run to read.
         buffer: (bytes,) uint8 buffer, aligned for the file, of at least the length of the longest run.
-        out: (N, row_bytes) uint8 slots.
+        out: (N, row_bytes) uint8 slots, which receive the rows.
 
     Returns:
         The first run that could not be read completely, or ``last``.
@@ -75,7 +75,7 @@ def find_slots(ids, slot_of, row_of, out):
     """Look up the slots of rows.
 
     Args:
-        ids: (S,) row numbers in [0, V).
+        ids: (S,) row indices in [0, V).
         slot_of: (V,) int32 slot that each row was last planned to be in, -1 for none.
         row_of: (N,) row in each slot.
         out: (S,) int32, receives the slots.
@@ -95,7 +95,7 @@ def find_slots(ids, slot_of, row_of, out):
 def find_slots_elsewhere(ids, place, first, end, slot_of, row_of, out):
     """Look up the slots of rows as ``find_slots`` does; rows with ``first <= place < end`` have none and get ``-1 - (place - first)``.
 
-    ``place`` (V,) is a number for each row, such as its position in another store.
+    ``place`` (V,) is an integer for each row, such as its position in another store.
     """
     for i in range(len(ids)):
         at = np.int64(place[ids[i]])

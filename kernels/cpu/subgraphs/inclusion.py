@@ -13,14 +13,14 @@ from hoptrain.kernels.cpu.places import places, unsigned
 
 
 class Rates(NamedTuple):
-    """The probabilities of what one draw hits; draws are independent. T is the set of seeds, of which a subgraph contains one."""
+    """The probabilities with which one draw hits nodes and seeds; draws are independent. T is the set of seeds; a subgraph contains at least one seed."""
 
     draws: int
-    """Number of draws of which a subgraph consists."""
+    """Number of draws that make up a subgraph."""
     hits: Any
-    """(V,) float64 probability that one draw hits each node."""
+    """(V,) float64: for each node, the probability that one draw hits it."""
     outside: Any
-    """(V,) float64 probability that one draw hits the node but no seed; 0 for seeds."""
+    """(V,) float64: for each node, the probability that one draw hits it but no seed; 0 for seeds."""
     missed: float
     """Probability that one draw hits no seed."""
 

@@ -18,9 +18,9 @@ _AHEAD = 32
 _LINE = 16
 """Number of ids in a cache line."""
 _FIRST_LINES = 4
-"""Number of lines of a column that are prefetched; the processor's own prefetcher fetches the rest."""
+"""Number of cache lines of a column that the code prefetches. The processor's own prefetcher fetches the others."""
 _RARE = 12
-"""If more than this number of edges is checked for each edge that is kept, kept edges count as rare."""
+"""Kept edges count as rare if the number of checked edges exceeds the number of kept edges by more than this factor."""
 _U0, _U1, _U6, _U63 = (np.uint64(n) for n in (0, 1, 6, 63))
 
 
@@ -93,8 +93,8 @@ def induce(indptr, indices, nodes, num_nodes, sources, num_sources, bits, table,
 def pick(indices, first, last, bits, num_edges, rare, out_indices, out_edge_ids):
     """Append the edges at CSC positions [first, last) whose source is in the bitmap. Return the new number of edges.
 
-    With ``rare`` the loop branches, which is predicted well. Otherwise it has no branch: unwanted edges are written and then overwritten. Indices are
-    unsigned because Numba would check signed ones for negative values.
+    With ``rare`` the loop branches, which is predicted well. Otherwise it has no branch: unwanted edges are written and then overwritten. Indices are unsigned
+    because Numba would check signed indices for negative values.
     """
     found = np.uint64(num_edges)
     if rare:

@@ -19,20 +19,20 @@ class Ripple(NamedTuple):
     """Scratch memory for one subgraph. A *number* is the local id of a seen node: members and their neighbours, in order of first appearance."""
 
     seen: Any
-    """(V+1,) global ids of the seen nodes, by number."""
+    """(V+1,) global id of each seen node, by its number (local id)."""
     waiting: Any
-    """(V,) numbers of the neighbours that are not members of the subgraph yet."""
+    """(V,) numbers (local ids) of the seen neighbours that are not members of the subgraph yet."""
     sources: Any
-    """(CHUNK,) scratch memory for global ids or numbers of sources."""
+    """(CHUNK,) scratch memory for the global ids or the numbers (local ids) of sources."""
 
 
 @cpu_kernel
 def grow(indptr, indices, roots, size, ratio, attempts, address, table, ripple, drawn):
     """Fill ``drawn`` with up to ``size`` distinct nodes, and return their number.
 
-    A step draws ``max(1, waiting * ratio >> 32)`` of the waiting neighbours uniformly; then their own neighbours wait, too. If none waits, a
-    root is drawn from ``roots`` (N,), and redrawn if it is already a member, at most ``attempts`` times in a row. Choice k uses the random
-    stream of node number k, root r that of number r + 2**32.
+    A step draws ``max(1, waiting * ratio >> 32)`` of the waiting neighbours uniformly; then the neighbours of the drawn nodes wait, too. If no
+    neighbour waits, a root is drawn from ``roots`` (N,), and redrawn if it is already a member, at most ``attempts`` times in a row. Choice k uses the random
+    stream of node number k, and root r the stream of node number r + 2**32.
     """
     number, num_seen, num_waiting, num_roots, failures = 0, 0, 0, 0, 0
     seen, waiting, sources = ripple.seen, ripple.waiting, ripple.sources

@@ -1,7 +1,7 @@
 """GraphSAINT's draws on the CPU: weighted nodes, ends of edges and random walks; and the weights of a subgraph.
 
-Each draw has its own random stream, that of node number ``draw + (attempt << 32)`` at the batch's address. The first two words choose the start,
-each of the following ones an edge. Draws are made in chunks, and each pass prefetches what the next one reads.
+Each draw has its own random stream, that of node number ``draw + (attempt << 32)`` at the batch's address. The first two words choose the start, and
+each of the following words an edge. Draws are made in chunks, and each pass prefetches what the next one reads.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ _AHEAD = 32
 
 
 def words_shape(length):
-    """Return the shape of ``words`` for draws that use ``length`` words after those of the start."""
+    """Return the shape of ``words`` for draws that use ``length`` words after the words that choose the start."""
     return 4, (_START_WORDS + length + 3) // 4 * CHUNK
 
 
@@ -42,7 +42,7 @@ def draw_weighted(num_draws, address, attempt, threshold, alias, words, lanes, d
 def draw_walks(num_walks, length, address, attempt, roots, in_turn, indptr, indices, words, lanes, drawn):
     """Fill ``drawn`` (num_walks * (length+1),) with random walks of ``length`` steps against the edges.
 
-    Walks begin at ``roots`` (N,): at one after another if ``in_turn``, otherwise at roots drawn with replacement. A step takes a uniform in-edge; a
+    Walks begin at ``roots`` (N,): at each root in order if ``in_turn``, otherwise at roots drawn with replacement. A step takes a uniform in-edge; a
     walk stays at a node without in-edges.
     """
     stride = length + 1
@@ -113,7 +113,7 @@ def squared_columns(indptr, indices, weights):
 
 @cpu_kernel
 def edge_weights(edge_ids, of_edges, weights):
-    """Fill ``weights`` (M,) float32 with the weights of the subgraph's edges, from those of all edges, ``of_edges`` (E,)."""
+    """Fill ``weights`` (M,) float32 with the weights of the subgraph's edges, taken from the weights of all edges, ``of_edges`` (E,)."""
     num_edges = len(edge_ids)
     for j in range(num_edges):
         prefetch(of_edges, edge_ids[unsigned(min(j + _AHEAD, num_edges - 1))])
@@ -122,7 +122,7 @@ def edge_weights(edge_ids, of_edges, weights):
 
 @cpu_kernel
 def loss_weights(nodes, of_nodes, weights):
-    """Fill ``weights`` (B,) float32 with the weights of the first B nodes, from those of all nodes, ``of_nodes`` (V,), multiplied by B."""
+    """Fill ``weights`` (B,) float32 with B times the weights of the first B nodes, taken from the weights of all nodes, ``of_nodes`` (V,)."""
     scale = np.float32(len(weights))
     for i in range(len(weights)):
         weights[i] = scale * of_nodes[nodes[i]]

@@ -32,16 +32,16 @@ class Sets(NamedTuple):
     """The node sets of all seeds."""
 
     nodes: Any
-    """(S,) global ids of the nodes of all sets, with capacity for more."""
+    """(S,) global ids of the nodes of all sets, the seeds first; the array has capacity for more nodes."""
     begins: Any
-    """(B+1,) int64 offsets of each set's nodes other than the seed."""
+    """(B+1,) int64 offsets of the sets in the nodes after the B seeds; a set's seed is not counted."""
 
 
 class Own(NamedTuple):
     """Scratch memory for the set of one seed."""
 
     members: Any
-    """(R+1,) global ids of the set's nodes, by place."""
+    """(R+1,) global id of each node of the set, by its place (local id)."""
     entries: Any
     """(2**slot_bits,) uint32 hash table of places, see ``hoptrain.kernels.cpu.relabel``."""
     slot_bits: int
@@ -54,17 +54,17 @@ class Push(NamedTuple):
     """Scratch memory for the push algorithm on one seed; R is the maximum number of nodes that it can reach."""
 
     residue: Any
-    """(R+1,) int64 number of walks that are now at each place."""
+    """(R+1,) int64 number of walks that are currently at each node, by the node's place in the set."""
     score: Any
-    """(R+1,) int64 number of walks that ended at each place."""
+    """(R+1,) int64 number of walks that ended at each node, by the node's place in the set."""
     queue: Any
-    """(R+1,) int32 ring buffer of places."""
+    """(R+1,) int32 ring buffer of the places of nodes to push."""
     least: Any
     """(R+1,) int64 threshold of each node of the set, by its place: the node is pushed once this many walks are at it."""
     keys: Any
     """(R+1,) uint64 sort keys of the places."""
     found: Any
-    """(1,) scratch memory for one global id or place."""
+    """(1,) scratch memory for a single global id or place."""
 
 
 @cpu_kernel
@@ -80,7 +80,7 @@ def next_table(own):
 
 @cpu_kernel
 def neighbor_sets(columns, num_seeds, depth, rule, address, scratch, edges, own, sets):
-    """Fill the sets with the nodes that neighbour sampling reaches in ``depth`` hops. Each hop expands the nodes that the one before found.
+    """Fill the sets with the nodes that neighbour sampling reaches in ``depth`` hops. Each hop expands the nodes that the hop before found.
 
     For ``scratch`` and ``edges`` (capacity for one hop of a set) see ``hoptrain.kernels.cpu.nodewise.neighbor``. Random numbers are addressed by hop and
     node.
@@ -113,9 +113,9 @@ def _keep(members, size, num_seeds, i, nodes, begins):
 def pagerank_sets(indptr, indices, num_seeds, top, alpha, threshold, push, own, sets):
     """Fill each set with its seed and the ``top`` nodes of highest personalised PageRank; ties are broken by order of discovery.
 
-    PageRank is computed by pushing (Andersen, Chung, Lang 2006), exactly, in integers. ``MASS`` walks against the edges start at the seed. At every
-    step a share ``alpha`` / 2**16 of them ends, and all of them at a node without in-edges. A node is pushed while at least ``threshold`` walks per
-    in-edge are there. At the end, the share ``alpha`` / 2**16 of the walks that remain at a node counts as ended there, too.
+    PageRank is computed by pushing (Andersen, Chung, Lang 2006), exactly, in integers. ``MASS`` walks against the edges start at the seed. At every step the
+    share ``alpha`` / 2**16 of the walks ends; at a node without in-edges all walks end. A node is pushed while at least ``threshold`` walks per in-edge are
+    there. At the end, the share ``alpha`` / 2**16 of the walks that remain at a node counts as ended there, too.
     """
     nodes, begins, members, keys, score, residue = sets.nodes, sets.begins, own.members, push.keys, push.score, push.residue
     begins[0] = 0
@@ -184,7 +184,7 @@ def induce_union(indptr, indices, num_seeds, bits, own, sets, out_indptr, out_in
     """Write the edges within each set as one graph of S nodes: ``out_indptr`` (S+1,), ``out_indices`` (local sources) and ``out_edge_ids``.
 
     Capacities and ``bits`` are those of ``hoptrain.kernels.cpu.subgraphs.induced.induce``. Returns the number of edges. As the seeds are numbered first,
-    a first pass over the sets writes their columns, and a second pass those of the other nodes.
+    a first pass over the sets writes the columns of the seeds, and a second pass the columns of the other nodes.
     """
     nodes, begins, members = sets.nodes, sets.begins, own.members
     bits[:] = np.uint64(0)

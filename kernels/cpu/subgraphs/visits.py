@@ -7,7 +7,7 @@ from hoptrain.kernels.cpu.places import places, unsigned
 from hoptrain.kernels.cpu.subgraphs.induced import clear_bits
 
 _SEARCH = 32
-"""Ratio of the degree to the number of nodes of a walk above which these nodes are searched for in the column instead of scanning it."""
+"""If a column's degree exceeds the number of nodes of a walk by more than this factor, the column is not scanned: each of these nodes is searched for."""
 _U1, _U6, _U63 = np.uint64(1), np.uint64(6), np.uint64(63)
 
 
@@ -68,7 +68,7 @@ def _look_for_pairs(indptr, indices, vertex, own, pairs):
 
 @cpu_kernel
 def reduce_bias(count, beside):
-    """Return a count of rare events plus a correction of at most 1, so that 1 / (count + beside) is nearly unbiased; ``beside`` is a known number.
+    """Add a correction of at most 1 to a count of rare events, so that 1 / (count + beside) is nearly unbiased. ``beside`` is an exactly known count.
 
     The bias vanishes to second order in the relative error of the count if either number is large. If ``beside`` is 0, the mean of the inverse is too
     small by the factor 1 - exp(-expected count).

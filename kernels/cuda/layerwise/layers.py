@@ -19,7 +19,7 @@ from hoptrain.kernels.shared.layerwise import destination_share, source_key
 
 _U1 = np.uint64(1)
 PIECES_BYTES = 2 * 8 * PIECES
-"""Bytes of shared memory of ``normalize_long``."""
+"""Size in bytes of the shared memory of a block of ``normalize_long``."""
 
 
 @cuda_kernel("void(int64[::1], int64, int64[::1])")
@@ -94,7 +94,7 @@ def count_draws_of(drawn, keys, num_drawn, counts, distinct_keys):
 
 @cuda_kernel("void(int32[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int32[:, ::1])")
 def weigh_drawn(counts, keys, num_distinct, num_drawn, totals, weights):
-    """Write the weight count / (t q) of each drawn node, the number of edges that one of its edges stands for, as the bits of a float32."""
+    """Write each drawn node's weight count / (t q) as the bits of a float32: the number of edges for which each of the node's edges stands."""
     b = cuda.blockIdx.y
     for q in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_distinct[b], cuda.gridDim.x * cuda.blockDim.x):
         share, exponent = times(*double_of(num_drawn[b]), *double_of(keys[b, q]))
@@ -152,7 +152,7 @@ def normalize_long(count, offsets, indptr, num_edges, weights):
 
 @device_function
 def sum_of(weights, b, first, last):
-    """Return the sum of the weights [first, last), at least one, in order."""
+    """Return the sum of the weights [first, last), of which there is at least one, added in order."""
     total, exponent = double_of_single(weights[b, first])
     for e in range(first + 1, last):
         total, exponent = plus(total, exponent, *double_of_single(weights[b, e]))

@@ -18,9 +18,9 @@ from hoptrain.kernels.cuda.native.gather import cupy_stream
 from hoptrain.kernels.cuda.training.edges import PIECE, SHORT, grid_of, num_slots, sum_type
 
 NAMES = {"float32": "float", "bfloat16": "bfloat16", "float64": "double"}
-"""Name of a dtype in torch or NumPy -> name of the type in the names of kernels."""
+"""Name of a torch or NumPy dtype -> name of that type in kernel names."""
 WORD = {"float32": 4, "bfloat16": 8, "float64": 1}
-"""Dtype -> maximum number of elements that a kernel loads at once: 16 bytes, but single elements for float64."""
+"""Name of a dtype -> maximum number of elements that a kernel loads at once: 16 bytes, but only one element for float64."""
 
 
 def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE):
@@ -52,7 +52,7 @@ def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE)
 
 
 def edge_dots(launch, edges, rows, gradient, out, *, inverse=None):
-    """Write the gradient of each edge weight to ``out[e, head]``, where ``gradient`` (D, W) is that of the sums. Arguments are those of ``sum_rows``."""
+    """Write the gradient of each edge weight to ``out[e, head]``, where ``gradient`` (D, W) is for the sums. Arguments are those of ``sum_rows``."""
     numbers = _name(rows)
     word = _word(numbers, rows.shape[1] // edges.heads, (rows, gradient))
     given, *_ = _given(launch, edges, rows, word)

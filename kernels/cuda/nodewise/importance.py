@@ -18,7 +18,7 @@ from hoptrain.kernels.shared.labor import CERTAIN
 
 _U0, _U1, _UPIECES = np.uint64(0), np.uint64(1), np.uint64(PIECES)
 PIECES_BYTES = 2 * 8 * PIECES
-"""Bytes of shared memory of ``find_long_scales``."""
+"""Size in bytes of the shared memory of a block of ``find_long_scales``."""
 
 
 @cuda_kernel("void(int64[::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1])")
@@ -135,7 +135,7 @@ def long_scale_of(sources, b, first, last, fanout, importance, inverses, sums):
 
 @device_function
 def add_unsettled(sources, b, first, last, c, importance, inverses):
-    """Return the number of sources of the edges [first, last) with probability 1 at ``c``, and the sum of the other inverse importances."""
+    """Return the number of sources of the edges [first, last) with probability 1 at ``c``, and the sum of the other sources' inverse importances."""
     count, rest = np.int32(0), _U0
     e = first
     while e < last:

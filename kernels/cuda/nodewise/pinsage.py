@@ -17,7 +17,7 @@ from hoptrain.kernels.shared.draws import word_at
 from hoptrain.kernels.shared.walk import next_step
 
 _NONE = -1
-"""Entry of ``visits`` after the end of a walk."""
+"""Value of the entries of ``visits`` after the end of a walk."""
 
 
 @id_kernel(

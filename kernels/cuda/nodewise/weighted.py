@@ -1,7 +1,7 @@
-"""Weighted draws without replacement on CUDA, see ``hoptrain.kernels.cpu.nodewise.weighted``. Draws are sequential, so a request has one thread.
+"""Weighted draws without replacement on CUDA, see ``hoptrain.kernels.cpu.nodewise.weighted``. Draws are sequential, so each request is processed by one thread.
 
-Scans of a long column, or repeated scans, are done by a block: each thread has a piece of the column, and only integers are summed, whose order does
-not matter. Weights are given as the bits of float64 numbers: larger numbers are larger integers, and no kernel computes with doubles.
+Scans of a long column, or repeated scans, are done by a block: each thread has a piece of the column. Only integers are summed, so the order of the additions
+does not matter. Weights are given as the bits of float64 numbers: larger numbers are larger integers, and no kernel computes with doubles.
 """
 
 import numpy as np
@@ -17,12 +17,12 @@ from hoptrain.kernels.shared.weighted import most_attempts, weight_share
 
 _U0 = np.uint64(0)
 LONG = 256
-"""Column length above which a block takes all edges of a column, instead of a thread."""
+"""Column length above which a block of threads, instead of a single thread, copies all edges of a column."""
 
 
 @id_kernel("void(int32[::1], ID[:, ::1], int64[::1], int64[::1], int64, ID[:, ::1])")
 def count_weighted(positive, nodes, low, high, fanout, counts):
-    """Write the number of edges that each request gives to ``counts``; ``positive`` (V,) is the number of edges with positive weight."""
+    """Write the number of edges to draw for each request to ``counts``. ``positive`` (V,) is each node's number of in-edges with positive weight."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -41,7 +41,7 @@ def draw_weighted(
     """Draw by the alias tables, dropping repeats, with up to ``most_attempts`` attempts.
 
     Requests with too few edges are listed in ``waiting`` (K, N), in any order, with their number of edges in ``found`` (K, N). ``num_waiting`` (K,), zero
-    before, receives their number.
+    before, receives the number of these requests.
     """
     k = np.int64(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
     while k < num_requests(cuda.blockIdx.y, low, high, grouped, counters):

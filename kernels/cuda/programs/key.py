@@ -15,7 +15,7 @@ import numpy as np
 
 _VERSIONS = f"Python {sys.version}, NumPy {np.__version__}, Numba {numba.__version__}"
 _KNOWN = ("builtins", "math", "numpy", "numba", "hoptrain.kernels.shared", "hoptrain.kernels.cuda")
-"""Modules whose contents depend only on library versions, or on the hash of hoptrain's sources."""
+"""Modules whose objects a key contains only by name, since they depend only on library versions or on the hash of hoptrain's sources."""
 _PLAIN = (type(None), type(...), bool, int, float, complex, str, bytes)
 
 
@@ -92,7 +92,7 @@ def _value(value, seen):
         return name
     if hasattr(value, "py_func"):
         return _function(value, seen)
-    raise NoKeyError(f"{value!r} is of a kind that has no key")
+    raise NoKeyError(f"no cache key can be computed for {value!r}: its class is not supported")
 
 
 def _known_name(value):

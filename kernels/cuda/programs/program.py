@@ -57,8 +57,8 @@ def block_kernels(next_edge):
     """Make the two kernels that draw blocks: by sample, launched by ``Launch.rows``, and by transit, launched by ``Launch.flat``.
 
     The arguments of the kernels are: parameters; indptr, indices, weights; nodes (K, N); low (K,) and high (K,) by sample, or members and counters of
-    the groups by transit; num_draws; unique; step; address (4,) uint64; drawn (K, N * num_draws), which receives edge ids; counts (K, N + 1), which
-    receives their numbers; wrong (``note_wrong``), which receives a step and the first request with an invalid edge.
+    the groups by transit; num_draws; unique; step; address (4,) uint64; drawn (K, N * num_draws), which receives edge ids; counts (K, N + 1), which receives
+    the numbers of these edges; wrong (``note_wrong``), which receives a step and the first request with an invalid edge.
     """
     draw_edge = make_draw(program_function, next_edge)
 
@@ -142,7 +142,7 @@ def count_entries(entries, num_entries, counts):
 
 @cuda_kernel("void(int32[:, ::1], int64[::1], float32[:, ::1])")
 def as_weights(counts, number, weights):
-    """Convert the numbers of edges to float32 weights, which are passed to ``next``."""
+    """Convert the candidates' numbers of edges to float32 weights, which are passed to ``next``."""
     b = cuda.blockIdx.y
     for j in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, number[b], cuda.gridDim.x * cuda.blockDim.x):
         weights[b, j] = np.float32(counts[b, j])
@@ -159,7 +159,7 @@ def enter_chosen(candidates, number, chosen, keys, values):
 
 @id_kernel("void(int64[::1], int64[::1], ID[:, ::1])")
 def clear_counts(low, high, counts):
-    """Set the edge counts of all requests to 0, since no other kernel sets those of nodes without edges."""
+    """Set the edge counts of all requests to 0, since no other kernel sets the counts of nodes without edges."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):

@@ -17,7 +17,7 @@ from hoptrain.kernels.cuda.widths import id_kernel
 
 MASS = 1 << 40
 ALPHA_BITS = 16
-"""Constants with the values of ``hoptrain.kernels.cpu.subgraphs.shadow``."""
+"""``MASS`` and ``ALPHA_BITS`` have the same values as in ``hoptrain.kernels.cpu.subgraphs.shadow``."""
 _PLACE_BITS = 20
 _PLACE = np.int64((1 << 20) - 1)
 _EMPTY = -1
@@ -27,17 +27,17 @@ class PageRankScratch(NamedTuple):
     """Scratch memory for the seeds that are processed at once."""
 
     keys: Any
-    """(W, power of two) global ids, a hash table that is at most half full."""
+    """(W, power of two) hash table of global ids, at most half full, for each of W seeds."""
     values: Any
     """(W, power of two) int32 places (local ids within a seed's set) of the keys."""
     members: Any
-    """(W, R) global ids by place; the seed has place 0."""
+    """(W, R) global id of each node of the set by its place; the seed has place 0."""
     residue: Any
-    """(W, R) int64 number of walks that are now at each place."""
+    """(W, R) int64 number of walks that are currently at each node, by the node's place in the set."""
     score: Any
-    """(W, R) int64 number of walks that ended at each place."""
+    """(W, R) int64 number of walks that ended at each node, by the node's place in the set."""
     queue: Any
-    """(W, R) int32 ring buffer of places."""
+    """(W, R) int32 ring buffer of the places of nodes to push."""
     kept: Any
     """(W, top) int64 sort keys of the chosen nodes."""
 
@@ -50,7 +50,7 @@ def least_for_push(indptr, vertex, threshold):
 
 @device_function
 def start_search(keys, values, members, residue, score, queue, w, seed):
-    """Empty the table, and place all walks at the seed."""
+    """Empty the hash table, and put all walks at the seed."""
     for slot in range(cuda.threadIdx.x, keys.shape[1], cuda.blockDim.x):
         keys[w, slot] = _EMPTY
         values[w, slot] = MASS >> 10  # above all places and all values proposed by ``enter_tile``
@@ -138,7 +138,7 @@ def end_at_once(score, residue, w, size, alpha):
 
 @device_function
 def order_of(score, w, place):
-    """Return a sort key by descending score, then by place; negative if the score is 0."""
+    """Return a node's sort key, by descending score and then by place; it is negative if the score is 0."""
     value = score[w, place]
     return ((MASS - value) << _PLACE_BITS) | np.int64(place) if value > 0 else np.int64(-1)
 

@@ -13,7 +13,7 @@ from hoptrain.kernels.cuda.widths import id_kernel
 from hoptrain.kernels.shared.draws import bounded_wide
 
 RATIO_BITS = 32
-"""Constant with the value of ``hoptrain.kernels.cpu.subgraphs.ripple``."""
+"""Number of fractional bits of the ratio, as in ``hoptrain.kernels.cpu.subgraphs.ripple``."""
 _ROOT = np.int64(1 << 32)
 
 
@@ -26,7 +26,7 @@ def choose(address, b, stream, n):
 
 @device_function
 def take_root(roots, address, b, stream, numbers, known, seen, drawn, number, num_seen):
-    """Draw a root, and add it to the members unless it is one. Return 1 if it was added, else 0."""
+    """Draw a root, and add it to the members unless it is already a member. Return 1 if it was added, else 0."""
     vertex = np.int64(roots[choose(address, b, stream, len(roots))])
     is_new = 1 if numbers[b, vertex] >= known else 0
     cuda.syncthreads()
@@ -51,7 +51,7 @@ def take_waiting(address, b, count, waiting, num_waiting, seen, drawn, number):
 
 @device_function
 def meet(indptr, indices, vertex, b, numbers, known, seen, num_seen, waiting, num_waiting, buffer):
-    """Add the in-neighbours of a node that were not seen before to the waiting ones, and return their number."""
+    """Add the in-neighbours of a node that were not seen before to the waiting nodes. Return the number of added nodes."""
     begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
     met = np.int64(0)
     for first in range(begin, end, cuda.blockDim.x):

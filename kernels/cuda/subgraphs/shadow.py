@@ -15,13 +15,13 @@ from hoptrain.kernels.shared import shared
 
 @shared
 def set_of(pair):
-    """Return the number of the set in a pair (set, global id)."""
+    """Return the index of the set in a pair (set, global id)."""
     return np.int64(pair) >> PAIR_BITS
 
 
 @shared
 def pair_of(number, vertex):
-    """Return the pair of a set's number and a global id as one integer."""
+    """Return the pair (index of a set, global id) as one integer."""
     return (np.int64(number) << PAIR_BITS) | np.int64(vertex)
 
 
@@ -53,7 +53,7 @@ def pair_neighbors(pairs, low, high, offsets, num_edges, neighbors, out):
 
 @id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1])")
 def begin_runs(pairs, low, high, found, shift):
-    """Write for each set with new pairs the shift between a pair's position and its number among the set's other nodes."""
+    """For each set with new pairs, write the difference between a pair's position and its index among the set's nodes without the seed."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -64,7 +64,7 @@ def begin_runs(pairs, low, high, found, shift):
 
 @id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], ID[:, ::1])")
 def number_runs(pairs, low, high, shift, found, numbers):
-    """Write the number of each new pair among the other nodes of its set, and update the counts ``found`` of the sets."""
+    """Write the index of each new pair among its set's nodes without the seed, and update the counts ``found`` of the sets."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(low[b] + thread, high[b], cuda.gridDim.x * cuda.blockDim.x):
@@ -77,7 +77,7 @@ def number_runs(pairs, low, high, shift, found, numbers):
 
 @id_kernel("void(int64[:, ::1], int64[::1], int64[::1], ID[:, ::1], ID[:, ::1], int64[:, ::1], ID[:, ::1], int64[:, ::1], ID[:, ::1])")
 def place_pairs(pairs, num_pairs, num_seeds, begins, numbers, keys, values, placed, nodes):
-    """Move every pair to its final position, also in the table; ``begins`` (K, B) is the beginning of each set's other nodes."""
+    """Move every pair to its final position, also in the table; ``begins`` (K, B) is the beginning of each set's nodes without the seed."""
     b = cuda.blockIdx.y
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, num_pairs[b], cuda.gridDim.x * cuda.blockDim.x):
         pair = pairs[b, i]

@@ -30,7 +30,7 @@ def enter_members(launch, drawn, capacity, is_seed, found, nodes, table, scratch
         scratch: Scratch memory: slots (K, D), ranks (K, D+1), the scans' sums, and zeros (K,) int64.
         num_drawn: (K,) int64 number of drawn nodes.
         num_nodes: (K,) int64, receives the number of distinct nodes.
-        num_seeds: (K,) int64, receives the number of seeds among them.
+        num_seeds: (K,) int64, receives the number of seeds among the distinct nodes.
     """
     slots, ranks, sums, zeros = scratch
     clear_table(launch, *table)
@@ -110,7 +110,7 @@ def weigh_edges(edge_ids, num_edges, of_edges, weights):
 
 @id_kernel("void(ID[:, ::1], int64[::1], float32[::1], float32[:, ::1])")
 def weigh_seeds(nodes, num_seeds, of_nodes, weights):
-    """Write the weights of each batch's seeds, multiplied by their number."""
+    """Write the weights of each batch's seeds, multiplied by the number of seeds."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     for i in range(thread, num_seeds[b], cuda.gridDim.x * cuda.blockDim.x):

@@ -9,7 +9,7 @@ from hoptrain.kernels.cuda.compile import cuda_kernel, device_function
 from hoptrain.kernels.cuda.training.edges import PIECE, SHORT, grid_of, num_slots
 
 WEIGHTS, SCALE, MEAN = 1, 2, 4
-"""Flags of the optional arrays that a kernel gets; arrays without a flag are empty."""
+"""Flags that tell which optional arrays a kernel gets. An array whose flag is not set is empty."""
 
 
 def sum_rows(launch, edges, rows, out, *, inverse=None, empty=None, piece=PIECE):

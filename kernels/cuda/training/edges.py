@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 PIECE = 7
-"""Log2 of the number of edges above which a destination is summed in pieces by several warps. A warp takes about 20 microseconds for this number."""
+"""Log2 of the number of edges above which a destination is summed in pieces by several warps. A warp takes about 20 microseconds for this number of edges."""
 SHORT = 8
-"""Number of threads along a destination's edges, in kernels with a thread for each edge and head: a usual in-degree of sampled blocks."""
+"""Number of threads that process a destination's edges in kernels with a thread per edge and head. It is a usual in-degree in sampled blocks."""
 MAX_LANES = 32
 
 
@@ -15,11 +15,11 @@ class BlockEdges:
     """The edges of a block, grouped by destination, or by source for the backward pass.
 
     Attributes:
-        ptr: (D+1,) int32 offsets.
+        ptr: (D+1,) int32 offset of each destination's edges.
         ind: (M,) int32 row that each edge reads.
         weights: (M,) or (M, heads) edge weights, or None.
         scale: (S,) factors of the rows, or None.
-        heads: Number of attention heads that share a row's columns.
+        heads: Number of attention heads among which a row's columns are divided.
     """
 
     ptr: Any
