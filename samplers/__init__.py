@@ -60,7 +60,7 @@ _NAMES = {
     "samplers.subgraphs.saint": "SaintEdgeSampler SaintNodeSampler SaintWalkSampler",
     "samplers.subgraphs.shadow": "ShadowPPRSampler ShadowSampler",
 }
-"""Public names of each module. The imports above repeat the list for type checkers."""
+"""Public names by the module that defines them, separated by spaces. The imports above repeat the list for type checkers."""
 
 _HOME = {name: f"hoptrain.{module}" for module, names in _NAMES.items() for name in names.split()}
 

@@ -27,7 +27,7 @@ SomeBatch = TypeVar("SomeBatch", bound=SampledBatch, default=MiniBatch)
 
 
 _DRIVERS = "hoptrain.samplers.cuda.drivers"
-"""Module of the table of CUDA drivers. It imports every sampler, so samplers import it by name on first use."""
+"""Name of the module with the table of CUDA drivers. That module imports every sampler, so ``Sampler`` imports it only on first use."""
 
 
 class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
@@ -87,7 +87,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
     def items(self, graph: SomeGraph, seeds: Array) -> Array:
         """Return the ids (U,) of the items that an epoch divides among its batches, each once.
 
-        By default these are the seeds. A sampler of subgraphs may return numbers of clusters or of subgraphs.
+        By default the items are the seeds. The items of a subgraph sampler may be indices of clusters or of subgraphs.
         """
         return seeds
 
@@ -189,7 +189,7 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
         device: str | None = None,
         workspace: Workspace | None = None,
     ) -> list[SomeBatch]:
-        """Sample several batches, numbered from ``first_batch``. Each is bit-identical to the one that ``sample`` returns.
+        """Sample several batches, numbered from ``first_batch``. Each batch is bit-identical to the batch that ``sample`` returns.
 
         Each thread of the workspace samples whole batches. If there is only one batch, the threads divide it among them.
         """
@@ -227,12 +227,12 @@ class Sampler(ABC, Generic[SomeGraph, SomeBatch]):
 
     @property
     def hop_sampler(self) -> HopSampler[SomeGraph, Any] | None:
-        """This or the wrapped sampler if code that holds the edges elsewhere can draw its hops; None if it needs the graph itself."""
+        """Sampler, this or the wrapped one, whose hops can be drawn from edges in files or on other machines; None if it needs the whole graph in memory."""
         return None
 
     @property
     def device_sampler(self) -> Sampler[Any, Any]:
-        """This or the wrapped sampler, whose CUDA kernels are used."""
+        """Sampler whose CUDA kernels are used: this sampler, or the wrapped one if it wraps another sampler."""
         return self
 
     def driver(self, graph: SomeGraph, workspace: Workspace) -> Driver:
@@ -273,7 +273,7 @@ class HopSampler(Sampler[SomeGraph, SomeBatch]):
         address: Address,
         workspace: Workspace,
     ) -> SomeBatch:
-        """Sample one mini-batch from a graph in memory, with the draws ``along`` each relation and the seeds and times ``roots``."""
+        """Sample one mini-batch from a graph in memory. ``along`` draws the edges of each relation; ``roots`` are the seeds and their times."""
         batch = GrowingBatch.begin(graph, roots, address, workspace, self.expand == "new")
         hops = batch.grow(along, self.num_hops)
         steps = next(hops)
@@ -294,14 +294,14 @@ class HopSampler(Sampler[SomeGraph, SomeBatch]):
         """
 
     def draws_alone(self, graph: SomeGraph) -> AloneDraws | None:
-        """Return draws that need only the in-edges of the drawing nodes, for partitioned graphs; None if the sampler needs more."""
+        """Return the object that draws edges of a partitioned graph from the drawing nodes' in-edges alone; None if the sampler needs more of the graph."""
         return None
 
     @abstractmethod
     def finished(
         self, graph: SomeGraph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None
     ) -> SomeBatch:
-        """Return the mini-batch of a batch whose hops are all sampled, with ``nodes`` by type and ``extra`` arrays."""
+        """Turn ``batch``, whose hops are all sampled, into a mini-batch with ``nodes``, global ids by type, and ``extra`` arrays."""
 
 
 class FanoutSampler(HopSampler):
@@ -329,7 +329,7 @@ class FanoutSampler(HopSampler):
         return seeds_of_one_type("", seeds), None
 
     def finished(self, graph: Graph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None) -> MiniBatch:
-        """Return the mini-batch of a batch whose hops are all sampled; see ``HopSampler.finished``."""
+        """Turn ``batch``, whose hops are all sampled, into a mini-batch; see ``HopSampler.finished``."""
         blocks = tuple(hop[ONLY] for hop in batch.blocks())
         number, (seed, epoch, step) = batch.seeds.number, batch.address
         return MiniBatch(
@@ -341,7 +341,7 @@ class FanoutSampler(HopSampler):
 def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Workspace], SomeBatch]) -> list[SomeBatch]:
     """Return the batches 0 to ``number`` - 1, each sampled in its own sub-workspace. A single batch gets all threads.
 
-    Thread i samples batch i first, and then the next batch that no thread has started. So the first bulk allocates the memory that later
+    Thread i samples batch i first, and then always the next batch that no thread has begun. So the first bulk allocates the memory that later
     bulks need.
     """
     if number == 1:

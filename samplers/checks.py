@@ -17,7 +17,7 @@ def check_fanouts(fanouts: Sequence[int | float], limit: int) -> tuple[int | flo
     """Return the fanouts, one for each hop, checked to be below ``limit``; -1 takes all edges, and a float is a share of them.
 
     Raises:
-        InputError: there is no hop, there are too many, or a fanout is neither a positive whole number nor -1 nor a share.
+        InputError: there are no hops or too many, or a fanout is neither a positive whole number nor -1 nor a share.
     """
     try:
         checked = tuple(map(as_fanout, fanouts))

@@ -44,7 +44,7 @@ class BaseHeteroSampler(Sampler[HeteroGraph, HeteroMiniBatch]):
             raise InputError(f"seed_type is {self.seed_type!r}, that of {data.name} {data.seed_type!r}: give the sampler the data's")
 
     def with_seed_type(self, seed_type: str) -> Self:
-        """Return this sampler if it has a ``seed_type``, else a copy for seeds of the given one."""
+        """Return this sampler if it has a ``seed_type``, else a copy for seeds of the given type."""
         if self.seed_type is not None:
             return self
         own = copy(self)
@@ -150,7 +150,7 @@ class HeteroFanoutSampler(BaseHeteroSampler, HopSampler[HeteroGraph, HeteroMiniB
     def finished(
         self, graph: HeteroGraph, batch: GrowingBatch, nodes: Mapping[str, Array], extra: dict[str, Array] | None = None
     ) -> HeteroMiniBatch:
-        """Return the mini-batch of a batch whose hops are all sampled; see ``HopSampler.finished``."""
+        """Turn ``batch``, whose hops are all sampled, into a mini-batch; see ``HopSampler.finished``."""
         return HeteroMiniBatch(
             node_ids=dict(nodes),
             blocks=batch.blocks(),

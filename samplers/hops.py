@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hoptrain.kernels.cpu.nodewise.temporal import TimedDrawOptions
 
 MOST_HOPS = 16
-"""Maximum number of hops of a heterogeneous sampler. Hop h of relation k has the number ``MOST_HOPS * k + h`` in random addresses."""
+"""Maximum number of hops of a heterogeneous sampler. Hop h of relation k has the hop number ``MOST_HOPS * k + h`` in random addresses."""
 
 
 def columns_of(graph: Graph | HeteroGraph) -> Mapping[Relation, RelationColumns]:
@@ -71,7 +71,7 @@ class Request(NamedTuple):
     """Global ids of the nodes; for samplers with times, keys (see ``hoptrain.kernels.cpu.nodewise.temporal``)."""
     address: HopAddress
     first: int = 0
-    """Local id of the first of the nodes in the batch."""
+    """Local id, in the batch, of the first node in ``nodes``."""
     times: Array | None = None
     """(B,) int64 times that bound the edges of each tree; None for samplers without times."""
 
@@ -96,7 +96,7 @@ class EdgeReader(Protocol):
 
 
 class Draws(Protocol):
-    """A protocol for the way in which nodes draw edges along one relation. A sampler returns such an object from ``HopSampler.along``.
+    """The interface of an object that draws the edges of nodes along one relation. A sampler returns such an object from ``HopSampler.along``.
 
     The same object serves graphs in memory, graphs in files and, as ``AloneDraws``, partitioned graphs.
     """
@@ -107,7 +107,7 @@ class Draws(Protocol):
 
     @property
     def number(self) -> int:
-        """Number of the relation in the addresses of random numbers; for LABOR the number of the source type."""
+        """Index of the relation in the addresses of random numbers; for LABOR the index of the source type."""
 
     def sample(self, batch: GrowingBatch, steps: Sequence[Step[Self]]) -> list[Drawn]:
         """Draw the edges of all steps of a hop from a graph in memory, add their sources to the batch, and return them with local ids."""
@@ -124,7 +124,7 @@ class Draws(Protocol):
 
 
 class AloneDraws(Draws, Protocol):
-    """``Draws`` that need only the columns of the drawing nodes."""
+    """The interface of ``Draws`` that read only the columns of the drawing nodes."""
 
     @property
     def has_weights(self) -> bool:
@@ -144,9 +144,9 @@ class SeedsByType(NamedTuple):
     kind: str | None
     """Type of all seeds; None if they may be of several types."""
     by_type: Mapping[str, tuple[Array, Array | slice]]
-    """Seeds (B_t,) of each type, and their positions among the given seeds: (B_t,), or a slice."""
+    """For each type its seeds (B_t,), and their positions among the given seeds as an array (B_t,) or a slice."""
     number: int
-    """Number of seeds of all types."""
+    """Total number of seeds over all types."""
 
 
 _ALL = slice(None)

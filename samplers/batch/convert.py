@@ -16,7 +16,7 @@ from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.samplers.batch.union import union_of
 
 NAMES_IN_PYG = {"pairs": "edge_label_index", "labels": "edge_label", "trees": "batch", "seed_times": "seed_time"}
-"""Names in PyG's loaders, by the names of the arrays in ``extra``."""
+"""Names of batch attributes in PyG's loaders, by the name of the array in ``extra``."""
 
 
 def to_pyg(batch: Any) -> Any:

@@ -45,9 +45,9 @@ def distinct_by_type(seeds: Mapping[str, Array]) -> tuple[dict[str, Array], dict
 
 
 def with_copies(batch: SomeBatch, copies: Mapping[str, Copies]) -> SomeBatch:
-    """Return a batch, which has no features or labels yet, with every seed repeated as it was given.
+    """Return a batch with every seed repeated as it was given. The batch must not have features or labels yet.
 
-    Each copy has the edges of the first one; only the first one is a source. ``copies`` are by node type; a homogeneous graph has the type "".
+    All copies of a seed have the same edges, and only the first copy is a source. ``copies`` are by node type; a homogeneous graph has the type "".
     """
     nodes = {kind: _Nodes.of(len(ids), copies.get(kind)) for kind, ids in batch.nodes.items()}
     changed = replace(

@@ -145,7 +145,7 @@ class SampledBatch(ABC):
     nested: bool = False
     repeats_edges: bool = False
     of_seeds: ClassVar[tuple[str, ...]] = ("y",)
-    """Names of the fields that have a row for each seed."""
+    """Names of the fields whose arrays have one row for each seed."""
 
     @staticmethod
     def _by_type(value: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class SampledBatch(ABC):
 
     @staticmethod
     def joined(by_key: dict[Any, Any]) -> Any:
-        """Return the value of a field from its values by node type or by relation: here the dictionary itself."""
+        """Return the value of a batch's field, given its values by node type or by relation: here the dictionary, in a ``MiniBatch`` its only value."""
         return by_key
 
     @property
@@ -167,7 +167,7 @@ class SampledBatch(ABC):
 
     @abstractmethod
     def out_of(self, graph: Any, repeats_edges: bool = False) -> Self:
-        """Return the batch with the fields that come from the sampled graph.
+        """Return the batch with the fields that come from the sampled graph, such as its edge ids.
 
         Args:
             graph: graph that was sampled.
@@ -175,7 +175,7 @@ class SampledBatch(ABC):
         """
 
     def at(self, address: Address) -> Self:
-        """Return the batch with its address (seed, epoch, batch), and the number of the step's seeds for one rank."""
+        """Return the batch with its address (seed, epoch, batch). As for a single rank, ``num_step_seeds`` becomes the batch's number of seeds."""
         if (self.seed, self.epoch, self.batch, self.num_step_seeds) == (*address, self.num_seeds):
             return self
         return replace(self, seed=address.seed, epoch=address.epoch, batch=address.batch, num_step_seeds=self.num_seeds)
@@ -189,17 +189,17 @@ class SampledBatch(ABC):
 
     @property
     def nodes(self) -> dict[str, Any]:
-        """``node_ids`` by node type."""
+        """Global ids of the nodes (``node_ids``) by node type."""
         return self._by_type(self.node_ids)
 
     @property
     def features(self) -> dict[str, Any]:
-        """``x`` by node type, for the types that have features."""
+        """Node features (``x``) by node type, for the types that have features."""
         return self._by_type(self.x)
 
     @property
     def hops(self) -> list[dict[Relation, Block]]:
-        """``blocks`` by relation."""
+        """Blocks of each hop by relation, in the order of ``blocks``."""
         return list(map(self._by_relation, self.blocks))
 
     @property
@@ -209,7 +209,7 @@ class SampledBatch(ABC):
 
     @property
     def own_hops(self) -> list[dict[Relation, Block]]:
-        """``hops`` that have arrays of their own: in a nested batch only the first."""
+        """Entries of ``hops`` whose blocks have arrays of their own: all entries, but in a nested batch only the first."""
         return [self._by_relation(self.blocks[0])] if self.nested else self.hops
 
     @property
@@ -249,7 +249,7 @@ class SampledBatch(ABC):
         return tuple(map(self.joined, own))
 
     def with_structure(self, nodes: dict[str, Array], hops: list[dict[Relation, Block]], **changes: Any) -> Self:
-        """Return the batch with other ``nodes`` and ``own_hops``, and with ``changes`` of further fields.
+        """Return a copy of the batch with other nodes, other ``own_hops``, and the values ``changes`` of further fields.
 
         Blocks of a nested batch keep their numbers of sources and destinations.
         """
@@ -283,7 +283,7 @@ class SampledBatch(ABC):
         return ids if isinstance(seeds, dict) else ids | {"y": seeds}
 
     def edge_places(self, store: str = "edge_attr") -> dict[str, Any]:
-        """Return the CSC positions of the edges whose features the batch takes from a store, by the rows' name, such as ``edge_attr.0`` for hop 0."""
+        """Return the CSC positions of the edges whose features the batch takes from a store, by the name of the rows, such as ``edge_attr.0`` for hop 0."""
         blocks = ((h, relation, block) for h, hop in enumerate(self.own_hops) for relation, block in hop.items())
         return {f"{store}.{h}": block.edge_ids for h, relation, block in blocks if named("edge_attr", relation) == store}
 
@@ -431,14 +431,14 @@ def _with_features(block: Block, relation: Relation, hop: int, rows: Mapping[str
 
 
 def batch_from_hops(nodes: Array, found: Sequence[Block], num_seeds: int, extra: dict[str, Array] | None = None) -> MiniBatch:
-    """Return the mini-batch of ``nodes`` (S,), global ids, and the blocks ``found`` hop by hop, from the seeds outward."""
+    """Return the mini-batch of the nodes with global ids ``nodes`` (S,). Its blocks ``found`` are in the order of the hops, from the seeds outward."""
     return MiniBatch(node_ids=nodes, blocks=tuple(reversed(found)), num_seeds=num_seeds, extra=extra or {})
 
 
 def nested_blocks(outermost: Block, num_src: Sequence[int], num_seeds: int) -> tuple[Block, ...]:
     """Return nested blocks, which are prefixes of ``outermost`` (NumPy arrays).
 
-    ``num_src`` are their numbers of sources; the destinations of a block are the sources of the next one.
+    ``num_src`` has the number of sources of each block; the destinations of a block are the sources of the next block.
     """
     num_dst = (*num_src[1:], num_seeds)
     return tuple(outermost.beginning(d, s, int(outermost.indptr[d])) for d, s in zip(num_dst, num_src, strict=True))
@@ -464,10 +464,10 @@ def count_nodes(seed_counts: dict[str, int], num_src: Sequence[Mapping[Relation,
 
 
 def dotted(name: str, kind: str) -> str:
-    """Return the name of a node type's array ``name``."""
+    """Return the name of the array ``name`` of a node type, such as "x.paper"; for the type "" the name itself."""
     return f"{name}.{kind}" if kind else name
 
 
 def array_name(relation: Relation, hop: int, number: int, name: str) -> str:
-    """Return the name of a block's array among those of a batch; ``number`` is the number of the relation within the hop."""
+    """Return the name of a block's array among the arrays of a batch; ``number`` is the index of the relation within the hop."""
     return f"{name}.{hop}" if relation == ONLY else f"block.{hop}.{number}.{name}"

@@ -16,7 +16,7 @@ from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, MiniBatch, SampledBatch, array_name, count_nodes, named, nested_hops
 
 EdgeIds: TypeAlias = Mapping[str, Array]
-"""Edge ids of a batch by the name of their features in the batch, used to look up feature rows. Empty if CSC positions index the features
+"""Edge ids of a batch, by the name of the edges' feature array in the batch; they are used to look up feature rows. Empty if CSC positions index the features
 directly."""
 
 _ARRAYS = ("indptr", "indices", "edge_ids", "weights")

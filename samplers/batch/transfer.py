@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _expanded = Recycled()
-"""Buffers for dequantised features, which are reused when their tensors are gone."""
+"""Buffers for dequantised features. A buffer is reused once no tensor refers to it."""
 
 
 def as_tensor(array: Any) -> torch.Tensor:
@@ -86,7 +86,7 @@ def _on_device(columns: QuantParams, device: torch.device) -> tuple[torch.Tensor
 
 
 _under_way: deque[tuple[Any, list[Any]]] = deque()
-"""Queue of (CUDA event recorded after copies, source arrays that must not change before the event)."""
+"""Copies in progress: pairs of the CUDA event after the copies, and the source arrays that must not change before the event."""
 
 
 @contextmanager

@@ -18,11 +18,11 @@ class Union(NamedTuple):
     edge_index: torch.Tensor
     """(2, M) int64 local ids, sources above destinations."""
     places: torch.Tensor
-    """(M,) int64 CSC positions in the graph's ``indices``."""
+    """(M,) int64 CSC positions of the edges in the graph's ``indices``."""
     weights: torch.Tensor | None
     """(M,) float32 weights of the edges, or None."""
     counts: list[int]
-    """Number of edges of each hop that no previous hop had."""
+    """For each hop, the number of edges of the union that it adds to those of the previous hops."""
     edge_attr: torch.Tensor | None
     """(M, D) edge features, or None."""
 

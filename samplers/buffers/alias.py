@@ -16,16 +16,16 @@ from hoptrain.kernels.cpu.nodewise.weighted import count_positive
 TABLES_BYTES = 8
 """Bytes that the alias tables take for each edge."""
 _PIECE = 1 << 16
-"""Number of weights that are checked at once for a value above 0. Usually the first piece contains one, and no more is read from a file."""
+"""Number of weights that are checked at a time for a value above 0. The first of these blocks usually has one, so no further block is read from a file."""
 
 
 class AliasTables(NamedTuple):
-    """The alias tables of all columns of a graph, of 8 bytes an edge; see ``hoptrain.kernels.cpu.alias``."""
+    """The alias tables of all columns of a graph, which take 8 bytes per edge; see ``hoptrain.kernels.cpu.alias``."""
 
     threshold: Array
-    """(E,) uint32 thresholds below which a draw keeps its entry."""
+    """(E,) uint32 thresholds. A drawn edge is kept with probability threshold / 2**32; otherwise its alias is taken."""
     alias: Array
-    """(E,) int32 offset of the alias within the column; -1 in a column without positive weight."""
+    """(E,) int32 offset within the column of each edge's alias; -1 in a column without positive weight."""
 
 
 NO_TABLES = AliasTables(np.zeros(0, np.uint32), np.zeros(0, np.int32))
@@ -41,7 +41,7 @@ def build_alias_tables(graph: RelationColumns) -> AliasTables:
 
 
 def drawable_weights(graph: RelationColumns) -> Array:
-    """Return ``graph.weights``, checked to have one above 0. The partition of a graph may have none.
+    """Return ``graph.weights``, checked to contain a weight above 0. The weights of a graph's partition may all be 0.
 
     Raises:
         InputError: the graph has no weights, or all weights of its edges are 0.

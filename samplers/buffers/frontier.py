@@ -61,18 +61,18 @@ class Frontier:
             raise seed_given_twice(nodes[again])
 
     def relabel(self, sources: Array) -> None:
-        """Turn ``sources`` (M,) from global into local ids, in place, and append new ones to the nodes."""
+        """Turn ``sources`` (M,) from global into local ids, in place, and append new sources to the nodes."""
         nodes = self.make_room(len(sources))
         self.num_nodes = relabel(sources, 0, len(sources), self.table.view(), nodes, self.num_nodes)
 
     def make_room(self, most: int) -> Array:
-        """Return the array of nodes with space for ``most`` more, in array and table, and for the entry that relabelling writes past the last node."""
+        """Return the array of nodes, with space in array and table for ``most`` more nodes, and for the entry that relabelling writes past the last node."""
         last = self.num_nodes
         self.table.reserve(self.nodes(), last, min(last + most, self.num_graph_nodes))
         return self.nodes(min(most, self.num_graph_nodes - last) + 1)
 
     def forget(self, num_nodes: int) -> int:
-        """Keep only the first ``num_nodes`` nodes, with an empty table; return the position of a repeated node, or -1 if all are distinct."""
+        """Keep only the first ``num_nodes`` nodes, also in the table. Return the position of a repeated node, or -1 if all are distinct."""
         self.num_nodes = num_nodes
         self.table.start(self.num_graph_nodes, num_nodes)
         return self.table.enter(self.nodes(), num_nodes)

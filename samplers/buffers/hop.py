@@ -20,14 +20,14 @@ from hoptrain.samplers.buffers.frontier import Frontier
 from hoptrain.samplers.buffers.workspace import Workspace
 
 EXACT_COUNT = 1 << 22
-"""If a hop could have more edges than this, they are counted first, so that no unused memory is allocated for nodes of low degree."""
+"""Number of edges. If the upper bound of a hop's edges exceeds it, the edges are counted first, so that nodes of low degree need no unused memory."""
 
 _PARTS = 8
-"""Maximum number of parts per thread into which work is divided; small parts let threads finish at about the same time."""
+"""Maximum number of parts per thread into which a hop is divided. With small parts, threads finish at about the same time."""
 PART_EDGES = 1 << 14
-"""Approximate minimum number of edges of a part, since a part has an overhead of some tens of microseconds."""
+"""Approximate minimum number of edges of a part of a hop, since each part has an overhead of some tens of microseconds."""
 WORTH_SHARING = 1 << 15
-"""Minimum number of edges for which several threads share a hop."""
+"""Minimum estimated number of edges for which a hop is divided among threads."""
 
 
 class Hop(NamedTuple):
@@ -81,7 +81,7 @@ def _sample(hop: Hop, sources: Frontier) -> int:
 
 
 def draw_places(hop: Hop) -> int:
-    """Draw only the CSC positions of a hop's edges, uniformly, and return the number of edges afterwards."""
+    """Draw only the CSC positions of a hop's edges, uniformly. Return the number of edges in ``edges``, with those of earlier hops."""
     if not _capacity(hop):
         return hop.num_edges
     draw, scratch = (shares if _is_share(hop.rule) else kernels).draw_places, scratch_for(hop.workspace, hop.rule)
@@ -131,7 +131,7 @@ def most_edges(num_dst: int, fanout: int, count: Callable[[], int]) -> int:
 
 
 def draw_edges(hop: Hop) -> int:
-    """Draw the edges of a hop, with global ids of sources, by all threads of the workspace; return the number of edges afterwards."""
+    """Draw the edges of a hop, with global ids of sources, by all threads of the workspace. Return the number of edges in ``edges``."""
     if _is_shared([hop]):
         return _draw_shared([hop], lambda *_: None)[0]
     return _draw_part(hop, hop.first, hop.last, hop.workspace, hop.num_edges) if _capacity(hop) else hop.num_edges

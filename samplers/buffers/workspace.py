@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 DEVICES = ("cpu", "cuda")
 
 DIRECT_TABLE_BYTES = 512 << 20
-"""Largest relabelling table, in bytes, with an entry for every node of the graph; every thread and worker has its own. Such a table was faster than a
-hash table at all tested sizes (2 to 111 million nodes: 5 to 7 ns an edge vs. 13 ns), so the limit serves only to bound memory."""
+"""Maximum bytes of a relabelling table with an entry for every node of the graph. Every thread and worker has its own table. Such a table was faster than
+a hash table at all tested sizes (2 to 111 million nodes: 5 to 7 ns vs. 13 ns per edge), so the limit serves only to bound memory."""
 
 
 class Workspace:
@@ -69,7 +69,7 @@ class Workspace:
         """Check and keep the options; buffers are allocated when they are needed.
 
         Raises:
-            InputError: there is no thread, the device is unknown, or an option does not apply to the device.
+            InputError: ``threads`` is below 1, the device is unknown, or an option does not apply to the device.
         """
         if threads < 1:
             raise InputError(f"threads is {threads}: a call needs at least one thread; give 1 or more")
@@ -149,7 +149,7 @@ class Workspace:
         return old[:size]
 
     def table_of(self, name: str) -> RelabelTable:
-        """Return the relabelling table ``name``, for batches with several node types; ``table`` is the one of a homogeneous graph."""
+        """Return the relabelling table ``name``, for batches with several node types; the attribute ``table`` is the table of a homogeneous graph."""
         return self._tables.setdefault(name, RelabelTable())
 
     def take_turns(self) -> None:
@@ -257,7 +257,7 @@ class RelabelTable:
         return True
 
     def enter(self, nodes: Array, num_nodes: int) -> int:
-        """Enter the first ``num_nodes`` nodes of a mini-batch; return the position of a repeated one, or -1 if all are distinct."""
+        """Enter the first ``num_nodes`` nodes of a mini-batch; return the position of a repeated node, or -1 if all are distinct."""
         again: int = kernels.enter(nodes, num_nodes, self.view())
         return again
 

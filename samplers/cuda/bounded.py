@@ -1,4 +1,4 @@
-"""Base class of node-wise drivers on a CUDA device, which sample hop by hop with fanouts that bound every size, except with fanout -1."""
+"""Base class of node-wise drivers on a CUDA device. They sample hop by hop; fanouts bound the size of every buffer, except for fanout -1."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
         return {"seeds": Upload(self.first_nodes(), self.id_dtype)}
 
     def queue(self) -> None:
-        """Queue the entry of the seeds as the first nodes, and then all hops."""
+        """Queue the kernels that enter the seeds as the first nodes, and then those of each hop."""
         self.draws = GraphDraws(self.graph, self.launch, self.buffers, self.kernel)
         self.zeros = self.sizes["zeros"]
         self.num_nodes = [self.sizes[f"nodes{hop}"] for hop in range(len(self.hops) + 1)]
@@ -151,7 +151,7 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
 
     @property
     def nodes(self) -> Any:
-        """(K, N) global node ids by local id."""
+        """(K, N) global id of each node of the K batches, by local id."""
         return self.frontier.nodes
 
     @property

@@ -12,7 +12,7 @@ class Bulk(Sequence[Batch]):
     """A sequence of mini-batches that are created on access, as views of a driver's buffers, valid until its next bulk."""
 
     def __init__(self, number: int, make: Callable[[int], Batch]) -> None:
-        """Create a sequence of ``number`` batches; ``make`` returns the batch of a number in [0, ``number``)."""
+        """Create a sequence of ``number`` batches; ``make`` returns the batch at an index in [0, ``number``)."""
         self._number, self._make = number, make
 
     def __len__(self) -> int:
@@ -30,5 +30,5 @@ class Bulk(Sequence[Batch]):
         return self._make(range(self._number)[b])
 
     def map(self, change: Callable[[int, Batch], Batch]) -> Bulk[Batch]:
-        """Return the bulk of the batches ``change(number, batch)``."""
+        """Return a bulk whose batch at index i is ``change(i, batch)``, with the batch at index i of this bulk."""
         return Bulk(self._number, lambda b: change(b, self._make(b)))

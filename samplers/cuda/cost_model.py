@@ -65,9 +65,9 @@ def schedule_bytes(
 
 
 _RANKS = 8
-"""Bytes of memory traffic per request for its position among the requests for the same node, written and read."""
+"""Bytes of memory traffic per request for writing and reading its rank among the requests for the same node."""
 _LISTS = 64
-"""Bytes of memory traffic per transit (a node with requests) for the lists of sizes, beginnings, classes and first members."""
+"""Bytes of memory traffic per transit (a node with requests) for the size, start, class and first member of its group of requests."""
 
 
 def choose_schedule(

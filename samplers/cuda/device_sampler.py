@@ -43,7 +43,7 @@ from hoptrain.samplers.cuda.tables import StampedTables
 Batch = TypeVar("Batch", MiniBatch, HeteroMiniBatch)
 
 NEVER = np.iinfo(np.int64).max
-"""Initial value, above all positions, of a size that kernels lower to the position of the first error."""
+"""Initial value of an entry of ``sizes`` for the position of the first error. It is above all positions, and kernels replace it by a smaller one."""
 
 
 FEW_EDGES = 4
@@ -125,12 +125,12 @@ class DeviceSampler(ABC, Generic[Batch]):
     def queue(self) -> None:
         """Queue the kernels of the bulk, without uploads or synchronisation.
 
-        The launches, and the attributes that it sets, must depend only on K, ``dtype`` and the widths of the uploads; if anything else changes them,
+        The launches, and the attributes that this method sets, must depend only on K, ``dtype`` and the widths of the uploads; if anything else changes them,
         ``replays`` must be cleared.
         """
 
     def is_done(self) -> bool:
-        """Return whether all sizes, which are on the host now, fitted their buffers; otherwise enlarge these, and the bulk is queued again."""
+        """Return whether all sizes, now fetched to the host, fitted their buffers. If not, enlarge the buffers; the caller queues the bulk again."""
         needed = {size: int(self.host_size(size).max()) for size in self.capacities}
         grown = {size: number + (number >> 3) for size, number in needed.items() if number > self.capacities[size]}
         self.capacities |= grown
@@ -257,7 +257,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         self._device_sizes.copy_to_host(self._host_sizes, stream=self.stream.numba)
 
     def host_size(self, name: str) -> Array:
-        """Return a size (K,) as it was fetched to the host."""
+        """Return the size ``name`` (K,) of the bulk's batches, which was fetched to the host."""
         return self._host_sizes[self.size_names.index(name), : self.num_batches]
 
     def matrix(self, name: str, width: int, dtype: DTypeLike, *, keep: bool = False) -> Any:
@@ -267,7 +267,7 @@ class DeviceSampler(ABC, Generic[Batch]):
     def scan_into_room(
         self, size: str, guess: int, counts: Any, requests: int, bounds: tuple[Any, Any, Any], end: Any, counters: Any = None
     ) -> int:
-        """Turn the numbers of edges of requests into offsets, as ``exclusive_scan`` does, if their sum has no bound; return the capacity for edges.
+        """Turn edge counts of requests whose sum has no bound into offsets, as ``exclusive_scan`` does. Return the capacity for edges.
 
         If the edges of any batch exceed the capacity, the whole bulk is treated as having no requests, and it will be queued again.
 
@@ -298,11 +298,11 @@ class DeviceSampler(ABC, Generic[Batch]):
         return 1 << (2 * max(1, room) - 1).bit_length()
 
     def span(self) -> int:
-        """Return an upper bound of the numbers in the bulk's tables with the present capacities; by default the bound it began with."""
+        """Return an upper bound, with the present capacities, of the numbers stored in the bulk's tables; by default the bound given to ``begin_tables``."""
         return self.tables.span
 
     def begin_tables(self, span: int) -> None:
-        """Begin the use of ``tables`` for a bulk whose numbers are below ``span``; set the sizes "start" and ``restarts`` to their starts."""
+        """Begin the use of ``tables`` for a bulk that stores numbers below ``span``. Set the sizes "start" and ``restarts`` to the start of each use."""
         names = "start", *self.restarts
         self._stamps = self.dtype == np.int32 and len(names) * span <= EMPTY
         if self._stamps:
@@ -311,7 +311,7 @@ class DeviceSampler(ABC, Generic[Batch]):
     def stamped_table(
         self, name: str, room: int, num_graph_nodes: int, dtype: np.dtype[Any], trees: int | None = None, start: str = "start"
     ) -> StampedTable | None:
-        """Return a relabelling table for ``room`` nodes of a batch that is never cleared, whose numbers begin with the size ``start``.
+        """Return a relabelling table for ``room`` nodes of a batch. It is never cleared; the numbers in it begin with the size ``start``.
 
         It has an entry for every node of the graph, unless a hash table would be smaller or the tables of two batches would not fit the device's
         cache. Then it is a packed hash table, as large as was enough so far. With ``trees`` nodes are keys: a node id of 32 bits in one of that many

@@ -1,4 +1,4 @@
-"""``GraphDraws``, which draws edges of one graph on a CUDA device by a fixed schedule or the cheaper one. Requests may be grouped by node."""
+"""``GraphDraws``, which draws edges of one graph on a CUDA device, by a given schedule or by the cheaper of two. One of them groups requests by node."""
 
 from __future__ import annotations
 

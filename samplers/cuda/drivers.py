@@ -93,8 +93,8 @@ DRIVERS: dict[type, Callable[[Any, Any, Workspace], Driver]] = {
     MVSSampler: _make_drawn_seeds_driver,
     WeightedSeedSampler: _make_drawn_seeds_driver,
 }
-"""Functions that create the driver for a graph, a sampler and a workspace, by sampler class. A subclass has its parent's driver unless it overrides one
-of ``_SAMPLE_ON_CPU``."""
+"""Functions that create the driver for a graph, a sampler and a workspace, by sampler class. A subclass has its parent's driver unless it overrides a
+method in ``_SAMPLE_ON_CPU``."""
 
 
 _SAMPLE_ON_CPU = frozenset(("sample_on_cpu", "_draw"))
@@ -105,7 +105,7 @@ def driver_for(graph: object, sampler: object, workspace: Workspace) -> Driver:
     """Return the driver of a sampler. The workspace keeps it, with its copy of the graph, until another graph or sampler is used.
 
     Raises:
-        InputError: the sampler has no CUDA kernels, or CUDA cannot be used, or not with the options of the workspace.
+        InputError: the sampler has no CUDA kernels, CUDA cannot be used, or the workspace's options do not apply.
     """
     slot, made_for = workspace.on_device, (graph, sampler, getattr(sampler, "sampler", None))  # MVSSampler may replace its wrapped sampler
     if slot.driver is None or any(now is not before for now, before in zip(made_for, slot.made_for, strict=True)):

@@ -17,7 +17,7 @@ class BulkEdges(NamedTuple):
     edge_ids: Any
     indices: Any
     weights: Any = None
-    """Weights of the edges as the bits of float32 numbers, or None."""
+    """Weights of the edges as the bit patterns of float32 numbers, or None."""
 
     def results(self, stream: DeviceStream) -> BulkEdges:
         """Return the edges with arrays for the user, such as torch tensors."""

@@ -23,11 +23,11 @@ from hoptrain.samplers.cuda.unbounded import DynamicSizeSampler
 
 
 class Layer(NamedTuple):
-    """The result of a hop."""
+    """The edges that a hop sampled, and further arrays for its sources."""
 
     edges: BulkEdges
     extra: dict[str, Any]
-    """Further arrays (K, ...) with an entry for each source, by name."""
+    """Further arrays (K, ...) of the K batches, by name, each with one entry for each source of the block."""
 
 
 class LayerSampler(DynamicSizeSampler):
@@ -40,7 +40,7 @@ class LayerSampler(DynamicSizeSampler):
     """
 
     kinds: tuple[str, ...] = ("nodes", "parts", "candidates", "in_edges", "listed", "edges", "kept")
-    """Prefixes of the names of each hop's sizes."""
+    """Prefixes of the keys in ``sizes`` that each hop has; the index of the hop is appended, as in ``edges0``."""
 
     def __init__(self, graph: Graph, layer_sizes: Sequence[int], workspace: Workspace) -> None:
         """Copy the graph to the device, or to pinned host memory.
@@ -67,7 +67,7 @@ class LayerSampler(DynamicSizeSampler):
         self.begin_tables(self.span())
 
     def span(self) -> int:
-        """Return a bound of the numbers in the tables of candidates, which restart in each hop."""
+        """Return an upper bound of the numbers stored in the tables of candidates. They restart in each hop."""
         rooms = (max(self._few_listed(hop), self.capacities.get(f"in_edges{hop}", 0)) for hop in self.hops)
         return max((min(room, self.num_graph_nodes) + room for room in rooms), default=0) + 2
 
@@ -83,12 +83,12 @@ class LayerSampler(DynamicSizeSampler):
 
     @property
     def nodes(self) -> Any:
-        """(K, N) global node ids by local id."""
+        """(K, N) global id of each node of the K batches, by local id."""
         return self.frontier.nodes
 
     @abstractmethod
     def sample_hop(self, hop: int) -> Layer:
-        """Queue a hop."""
+        """Queue the kernels of a hop, and return the hop's result."""
 
     def scan_in_edges(self, hop: int) -> Any:
         """Return the offsets (K, N+1) of each destination's in-edges among those of all destinations."""

@@ -9,8 +9,8 @@ from hoptrain.engine.errors import one_line
 from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 
 MOST_SHAPES = 8
-"""Maximum number of shapes of bulks whose CUDA graphs are kept: the bulks and the last bulk of an epoch, for training and validation, and
-some more."""
+"""Maximum number of bulk shapes whose CUDA graphs are kept. Training and validation need two shapes each, that of most bulks and that of the last bulk
+of an epoch; the others are spare."""
 
 
 class Replays:
@@ -53,7 +53,7 @@ class Replays:
         except Exception as error:  # errors of the CUDA driver have no common class
             self._is_on = False
             warnings.warn(
-                f"bulks are queued launch by launch, which is slower, since they cannot be captured: {one_line(error)}; set capture=False",
+                f"CUDA graphs: bulks are queued launch by launch, which is slower, since they cannot be captured: {one_line(error)}; set capture=False",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -32,9 +32,9 @@ class StampedTables:
         self._filled: dict[str, Any] = {}
 
     def begin(self, launch: Launch, span: int, times: int = 1) -> list[int]:
-        """Begin a bulk that uses the tables ``times`` times with numbers below ``span``, as if they were empty each time.
+        """Begin a bulk that uses the tables ``times`` times with numbers below ``span``, as if the tables were empty each time.
 
-        Returns the start of the numbers of each use. Once in very many bulks this clears the tables.
+        Returns, for each use, the start of its numbers. Once in very many bulks this clears the tables.
         """
         if self.start < times * span:
             self.start = EMPTY

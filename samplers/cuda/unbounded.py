@@ -29,6 +29,6 @@ class DynamicSizeSampler(DeviceSampler[MiniBatch]):
         self.id_dtype, self.edge_dtype = graph.indices.dtype, id_dtype(graph.num_edges)
 
     def num_parts(self, nodes: int) -> int:
-        """Return the number of threads among which to divide the in-edges of ``nodes`` nodes, at most that of a grid."""
+        """Return the number of threads among which to divide the in-edges of ``nodes`` nodes, at most the number of threads of a grid."""
         in_edges = nodes * max(1, self.num_graph_edges // max(1, self.num_graph_nodes))
         return max(1, min(-(-in_edges // COPY_UNIT), self.thresholds.max_blocks * self.thresholds.block // self.num_batches))

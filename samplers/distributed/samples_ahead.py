@@ -49,11 +49,11 @@ class DistributedPrefetchSampler:
 
     @property
     def num_places(self) -> int:
-        """Number of steps whose samples are kept at a time."""
+        """Number of steps whose samples are kept at the same time."""
         return len(self.boxes[0])
 
     def sample(self, run: int, epoch: int, steps: range, exchange: Exchange) -> None:
-        """Sample some steps of an epoch together with the other machines; they overwrite the samples of ``num_places`` steps before."""
+        """Sample some steps of an epoch together with the other machines; each overwrites the sample of the step ``num_places`` earlier."""
         check_whole(mapped_files(*self.columns.graph.arrays().values()))
         asked = [(own.batch_items(epoch, step), own.address(epoch, step)) for step in steps for own in self.schedules]
         made = iter(sample_window(self.sampler, self.columns, asked, exchange, self._workspace))
@@ -64,18 +64,18 @@ class DistributedPrefetchSampler:
             self._rows[epoch, step] = np.unique(np.concatenate([batch.node_ids for batch in batches]))
 
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
-        """Return the distinct feature rows, ascending, that the next step of ``later`` uses, which was sampled."""
+        """Return the distinct feature rows, ascending, of the next step of ``later``, which is already sampled; None after the last step."""
         return next(([self._rows.pop(at)] for at in later), None)
 
     def publish(self, tag: int, landed: int) -> None:
-        """Do nothing: ``sample`` passed the batches to the workers."""
+        """Do nothing, since ``sample`` has already passed the batches to the workers."""
 
     def forget(self) -> None:
-        """Drop all samples, since others follow."""
+        """Drop the rows of all sampled steps, since another run begins."""
         self._rows.clear()
 
     def counted(self) -> Filled:
-        """Return zeros: nothing is read from files."""
+        """Return counts of zero, since nothing is read from files."""
         return Filled()
 
 

@@ -1,4 +1,4 @@
-"""Uniform random walks on a partitioned graph: the random word of a step depends on the walk's root, so the requester draws it; the owner takes the step."""
+"""Uniform random walks on a partitioned graph. The requester draws a step's random word, which depends on the root; the node's owner takes the step."""
 
 from __future__ import annotations
 

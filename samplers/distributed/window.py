@@ -1,4 +1,4 @@
-"""Sampling of a window of steps by several machines together, each of which has the columns of its own nodes.
+"""Sampling of a window of steps by several machines together. Each machine holds the columns (in-edges) of its own nodes.
 
 The owner of a node draws its edges for all machines. A hop (or a step of walks) of all batches takes two communication rounds: nodes go to their owners,
 and drawn edges come back.
@@ -35,7 +35,7 @@ _HEAD = 4
 def sample_window(
     sampler: Sampler, columns: OwnColumns, batches: Sequence[tuple[Array, Address]], exchange: Exchange, workspace: Workspace | None = None
 ) -> list[MiniBatch]:
-    """Sample batches. All machines must call this together, each with any number of batches.
+    """Sample batches of a partitioned graph. All machines must call this function together, each with any number of batches.
 
     Args:
         sampler: the sampler, equal on all machines.
@@ -62,7 +62,7 @@ def check_alone(sampler: Sampler, graph: PartitionedGraph) -> None:
     """Check that a sampler can sample a partitioned graph.
 
     Raises:
-        InputError: the sampler needs more of the graph than each node's own edges; or it draws by weights, which are all 0.
+        InputError: the sampler needs more of the graph than each node's own edges; or it draws by weight, and all weights are 0.
     """
     if type(sampler) is not RandomWalk and _alone(sampler, graph)[1].needs_weight and not graph.has_weight:
         raise no_weight(graph.num_edges)

@@ -30,7 +30,7 @@ class HGTSampler(BaseHeteroSampler):
     to many sampled nodes are preferred, and the numbers of nodes of all types are balanced.
 
     All in-edges of a sampled node count; PyG uses at most 50 of them, drawn again each time. Budgets are float64 and are added in the order of
-    relations, nodes and edges. Draw j of hop h and type number k has the address of hop 16 k + h and node j.
+    relations, nodes and edges. Draw j of hop h for the type with index k has the address of hop 16 k + h and node j.
 
     Blocks are nested: each has all sampled nodes as sources and as destinations, except the last one, whose destinations are the seeds.
     """
@@ -51,7 +51,7 @@ class HGTSampler(BaseHeteroSampler):
         super().__init__(seed_type)
         given: Mapping[str, Sequence[int]] = num_samples if isinstance(num_samples, Mapping) else {"": num_samples}
         self.num_samples: dict[str, tuple[int, ...]] = {name: as_counts("num_samples", own) for name, own in given.items()}
-        """Numbers of nodes by type; those of "" hold for all types."""
+        """Number of nodes to sample in each hop, by node type; the key "" stands for all types."""
         lengths = {len(own) for own in self.num_samples.values()}
         if len(lengths) != 1 or not 0 < max(lengths) <= MOST_HOPS:
             raise InputError(

@@ -31,12 +31,12 @@ from hoptrain.samplers.buffers.workspace import Workspace
 
 NORMS = {"mean": MEAN_SQUARED, "gcn": GCN_SQUARED}
 SCORE_BITS = 16
-"""Number of bits of a score, an integer that multiplies a key."""
+"""Number of bits of a node's score, an integer that multiplies the node's key."""
 
 KEY_BITS = 60
-"""Number of bits of the sum of all keys (plus rounding), which must be below 64, since a draw is a 64-bit random number."""
+"""Maximum number of bits of the sum of all keys, apart from rounding. It must be below 64, since a draw is a 64-bit random number."""
 _FILTER = 64
-"""Number of bits of the filter per drawn node, so that one in 64 of the other nodes passes the filter."""
+"""Number of bits of the filter per drawn node, so that about one in 64 nodes that were not drawn passes the filter."""
 _NO_SCORES = np.zeros(0, np.uint32)
 _LANE = np.zeros(1, np.int64)
 
@@ -45,7 +45,7 @@ class Distribution(NamedTuple):
     """A distribution on nodes, with probabilities proportional to integer keys."""
 
     candidates: Array
-    """(m,) global ids of the nodes."""
+    """(m,) global ids of the candidates, the nodes that may be drawn."""
     prefix: Array
     """(m,) uint64, inclusive prefix sums of the candidates' keys."""
 
@@ -129,7 +129,7 @@ class LayerWiseSampler(Sampler):
 
 
 def check_norm(norm: str) -> int:
-    """Return the kind of keys for the option ``norm``.
+    """Return the kernels' code for the option ``norm``, which defines the nodes' keys.
 
     Raises:
         InputError: ``norm`` is neither "mean" nor "gcn".

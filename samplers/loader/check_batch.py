@@ -73,19 +73,25 @@ def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: boo
         _check_array(_name_of(kind), ids, _IDS)
         num_nodes[kind] = len(ids)
     if len(batch.blocks) != sampler.num_hops:
-        raise _BrokenRule(f"{len(batch.blocks)} blocks: must be num_hops, {sampler.num_hops}; return one for each hop")
+        raise _BrokenRule(
+            f"{len(batch.blocks)} blocks: the number of blocks must be num_hops, {sampler.num_hops}; return one block for each hop"
+        )
     most = sum([min(number, num_nodes[kind]) for kind, number in num_seeds.items()])
     if not 0 < batch.num_seeds <= most:
         raise _BrokenRule(
-            f"num_seeds {batch.num_seeds} with {most} nodes: must be at least 1 and at most the nodes, since seeds come first; return it so"
+            f"num_seeds {batch.num_seeds} with {most} nodes: must be at least 1 and at most {most}, since seeds come first; return their number"
         )
     if sum(num_seeds.values()) != batch.num_seeds:
-        raise _BrokenRule(f"seed_counts {num_seeds} and num_seeds {batch.num_seeds}: must have the same sum; return both so")
+        raise _BrokenRule(
+            f"seed_counts {num_seeds} and num_seeds {batch.num_seeds}: the sum of seed_counts must be the same as num_seeds; return this sum"
+        )
     _check_chain(batch, num_nodes, num_seeds, is_on_host)
     if (weights := _seed_weights(batch)) is not None:
         _check_array("seed_weights", weights, _WEIGHTS)
         if len(weights) != batch.num_seeds:
-            raise _BrokenRule(f"{len(weights)} seed_weights for {batch.num_seeds} seeds: must be one for each; return them so")
+            raise _BrokenRule(
+                f"{len(weights)} seed_weights for {batch.num_seeds} seeds: each seed must have one weight; return {batch.num_seeds} weights"
+            )
     for name, array in batch.extra.items():
         dtype = getattr(array, "dtype", None)
         if dtype is None or dtype == np.dtype(object):
@@ -107,15 +113,17 @@ def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict
             if not is_whole or is_other or not 0 <= num_dst <= limit[destination]:
                 before = "the batch's nodes" if i == 0 else f"the destinations of blocks[{i - 1}]"
                 raise _BrokenRule(
-                    f"{name} with {num_src} sources and {num_dst} destinations: its sources are {before}, {limit[source]}, "
-                    "and the first of them its destinations; return them so"
+                    f"{name} with {num_src} sources and {num_dst} destinations: its sources must be {before}, {limit[source]}, "
+                    "and its destinations the first of these sources; return the block with these numbers"
                 )
             if is_on_host:
                 _check_ends(name, block)
         known, limit = ends, limit | ends
     for kind, number in known.items() if batch.blocks else ():
         if number != num_seeds[kind]:
-            raise _BrokenRule(f"{number} destinations of the last block and num_seeds {num_seeds[kind]}: must be the same; return both so")
+            raise _BrokenRule(
+                f"{number} destinations of the last block and num_seeds {num_seeds[kind]}: must be the same; let that block lead to the seeds"
+            )
 
 
 def _check_contents(batch: SampledBatch, sampler: Sampler[Any, Any], graph: Any, asked: Array) -> None:
@@ -154,24 +162,26 @@ def _check_nodes(name: str, node_ids: Array, num_nodes: int, sampler: Sampler[An
         nodes, counts = np.unique(node_ids, return_counts=True)
         if counts.max() > 1:
             raise _BrokenRule(
-                f"node {nodes[counts.argmax()]} twice in {name}: nodes must be distinct; return it once, or set distinct_nodes = False"
+                f"node {nodes[counts.argmax()]} twice in {name}: nodes must be distinct; return each node once, or set distinct_nodes = False"
             )
 
 
 def _check_seeds(batch: SampledBatch, sampler: Sampler[Any, Any], asked: Array, *, weighted: bool) -> None:
     if sampler.by_seeds and not (np.isin(batch.seeds, asked).all() if weighted else np.array_equal(batch.seeds, asked)):
         rule = (
-            "with seed_weights they must be among the requested seeds"
+            "with seed_weights all seeds must be among the requested seeds"
             if weighted
-            else "the requested seeds must come first, in their order"
+            else "the first nodes must be the requested seeds, in the same order"
         )
-        raise _BrokenRule(f"other seeds than requested: {rule}; return them so, or set by_seeds = False")
+        raise _BrokenRule(f"other seeds than requested: {rule}; return these, or set by_seeds = False if items are not seeds")
 
 
 def _check_beginning(name: str, block: Block, outermost: Block) -> None:
     outer = outermost.arrays()
     if any(not np.array_equal(array, outer[what][: len(array)]) for what, array in block.arrays().items()):
-        raise _BrokenRule(f"{name} that is not the beginning of blocks[0]: in a nested batch each must be; return nested=False")
+        raise _BrokenRule(
+            f"{name} that is not the beginning of blocks[0]: in a nested batch every block must be; return the batch with nested=False"
+        )
 
 
 def _check_block_form(name: str, block: object) -> None:
@@ -180,7 +190,7 @@ def _check_block_form(name: str, block: object) -> None:
     for key, array in block.arrays().items():
         _check_array(f"{name}.{key}", array, _WEIGHTS if key == "weights" else _IDS)
         if key in ("edge_ids", "weights") and len(array) != block.num_edges:
-            raise _BrokenRule(f"{len(array)} {name}.{key} of {block.num_edges} edges: must be one for each; return them so")
+            raise _BrokenRule(f"{len(array)} {name}.{key} for {block.num_edges} edges: each edge must have one; return {block.num_edges}")
 
 
 def _check_array(name: str, array: Any, dtypes: tuple[np.dtype[Any], ...]) -> None:
@@ -192,9 +202,11 @@ def _check_array(name: str, array: Any, dtypes: tuple[np.dtype[Any], ...]) -> No
         )
         raise _BrokenRule(f"{name} of {dtype or type(array).__name__}: {kind}; return {remedy}")
     if len(shape) != 1:
-        raise _BrokenRule(f"{name} of shape {shape}: must have one dimension; return it so")
+        raise _BrokenRule(f"{name} of shape {shape}: the array must have one dimension; flatten it")
     if name.endswith("indptr") and len(array) == 0:
-        raise _BrokenRule(f"{name} of no entry: offsets must begin with 0, followed by an end for each destination; return them so")
+        raise _BrokenRule(
+            f"{name} with no entry: offsets must begin with 0, followed by the end of each destination's edges; return num_dst + 1 offsets"
+        )
 
 
 @cache
@@ -206,14 +218,14 @@ def _check_ends(name: str, block: Block) -> None:
     first, last = block.indptr[0], block.indptr[-1]
     if first != 0 or last != block.num_edges:
         raise _BrokenRule(
-            f"{name}.indptr from {first} to {last}: offsets must run from 0 to the number of edges, {block.num_edges}; return them so"
+            f"{name}.indptr from {first} to {last}: offsets must run from 0 to the number of edges, {block.num_edges}; return offsets into indices"
         )
 
 
 def _check_block(name: str, block: Block, sources: Array, destinations: Array, columns: RelationColumns) -> None:
-    """Check every entry of a block with global ids ``sources`` and ``dst_range``; ``columns`` are those of the graph or the relation."""
+    """Check every entry of a block with global ids ``sources`` and ``destinations``; ``columns`` are those of the graph or the relation."""
     if (np.diff(block.indptr) < 0).any():
-        raise _BrokenRule(f"{name}.indptr that falls: offsets must not decrease; return them so")
+        raise _BrokenRule(f"{name}.indptr that falls: offsets must not decrease; return the end of each destination's edges, in order")
     _check_range(f"{name}.indices", block.indices, 0, block.num_src)
     if block.weights is not None:
         _check_weights(f"{name}.weights", block.weights)
@@ -226,7 +238,7 @@ def _check_block(name: str, block: Block, sources: Array, destinations: Array, c
         wrong = np.flatnonzero(~is_right)[0]
         raise _BrokenRule(
             f"{edges[wrong]} in {name}.edge_ids for the edge from node {src[wrong]} to {dst[wrong]}: an edge id must be a CSC position "
-            "in graph.indices, in the column of its destination; return it, or -1 for an edge that is not in the graph"
+            "in graph.indices, in the column of its destination; return this position, or -1 for an edge that is not in the graph"
         )
 
 
@@ -234,10 +246,10 @@ def _check_range(name: str, values: Array, least: int, end: int) -> None:
     """Check that all values are in [least, end)."""
     if len(values) and not (least <= values.min() and values.max() < end):
         wrong = values.min() if values.min() < least else values.max()
-        raise _BrokenRule(f"{wrong} in {name}: must be from {least} to {end - 1}; return them so")
+        raise _BrokenRule(f"{wrong} in {name}: all values must be from {least} to {end - 1}; return values in this range")
 
 
 def _check_weights(name: str, weights: Array) -> None:
     wrong = weights[~(np.isfinite(weights) & (weights >= 0))]
     if len(wrong):
-        raise _BrokenRule(f"{wrong[0]} in {name}: weights must be finite and not negative; return them so")
+        raise _BrokenRule(f"{wrong[0]} in {name}: weights must be finite and not negative; return finite values of at least 0")

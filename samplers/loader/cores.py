@@ -9,7 +9,7 @@ from hoptrain.engine.machine import usable_cores
 
 _KNOWN = ("hoptrain", "torch", "torch_geometric", "dgl")
 _ASKED = ("sampler", "batch_sampler", "node_sampler", "link_sampler", "neg_sampling", "negative_sampler", "exclude")
-"""Attributes in which loaders and samplers store other objects that they call."""
+"""Names of the attributes in which loaders and samplers store other objects that they call."""
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -31,7 +31,7 @@ def threads_for(threads: int | None, num_workers: int, device: str) -> int:
 
 
 def runs_ahead(*asked: object) -> bool:
-    """Return whether by default a thread makes the next batch: if a core is free, and calling these objects one step early changes no result."""
+    """Return whether by default a thread makes the next batch: only if a core is free and these objects give the same results when called a step early."""
     return cores_are_free() and is_known(*asked)
 
 

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 BULK_SEEDS = 8192
 """Default number of seeds of a bulk (batches that are sampled together). A bulk has a fixed cost, so that it pays to sample small batches together."""
 MOST_AHEAD = 8
-"""Maximum number of batches, with gathered rows, by which the host is ahead of the training. Without this limit a bulk of 64 would allow 128 batches."""
+"""Maximum number of batches, with their gathered rows, that the host queues ahead of the training. Without this limit, bulks of 64 would allow 128."""
 
 
 def default_bulk(batch_size: int, num_steps: int, single_item: bool) -> int:
@@ -184,12 +184,15 @@ class DeviceFeed(Generic[SomeBatch]):
         """Read the cache's hit counter once per epoch, before the last batch is yielded, since the consumer may not request another batch."""
         rates.had[epoch] = self._rows["x"].take_hits() / num_rows
         _log.info(
-            "gpu_cache: %.1f %% of the reads of epoch %d hit it (%.1f %% expected)", 100 * rates.had[epoch], epoch, 100 * rates.expected
+            "gpu_cache: %.1f %% of the row reads of epoch %d were hits (%.1f %% expected)",
+            100 * rates.had[epoch],
+            epoch,
+            100 * rates.expected,
         )
 
     def _check(self, run: int, step: int) -> None:
         if run != self._run:
             raise WorkerError(
-                f"batch {step} was asked of an iterator that is no longer valid: its loader was iterated anew; take a new iterator"
+                f"batch {step} was requested of an iterator that is no longer valid: its loader was iterated again; take a new iterator"
                 + explain_hint("iterator")
             )

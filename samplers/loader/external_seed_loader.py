@@ -118,7 +118,7 @@ class ExternalSeedLoader:
             for step in count():
                 if iteration != self._iteration:
                     raise InputError(
-                        f"batch {step} of an iterator whose loader was iterated anew: a loader has one epoch at a time; make another loader"
+                        f"batch {step} of an iterator whose loader was iterated again: a loader has one epoch at a time; make another loader"
                     )
                 release_copied()
                 coming = next(sources, None)

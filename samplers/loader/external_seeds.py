@@ -27,7 +27,7 @@ _HEADER, _ENTRY = 2, 3
 class ExternalBatchSampler(StepSchedule):
     """A schedule whose items are supplied by other code. It stores the items of the steps in progress in a ring buffer that workers share.
 
-    ``begin`` starts an epoch and ends the previous one. A step reuses the entry of the step ``num_places`` before it, whose batch is complete by then. So
+    ``begin`` starts an epoch and ends the previous one. A step reuses the entry of the step ``num_places`` steps earlier, whose batch is complete by then. So
     the memory depends on the largest batches, not on the length of the epoch.
 
     Attributes:
@@ -120,7 +120,7 @@ class LoaderSpec(NamedTuple):
     """Function that returns the version of the features, which changes when they are written to."""
 
     def is_same(self, other: LoaderSpec) -> bool:
-        """Return whether all objects of both specs are identical."""
+        """Return whether both specs have the same objects."""
         if self.graph is not other.graph or self.sampler is not other.sampler or self.stores.keys() != other.stores.keys():
             return False
         return all(rows is other.stores[name] for name, rows in self.stores.items())
@@ -226,7 +226,7 @@ class BatchSource:
 
 
 class SeedsRequested(Exception):
-    """Raised by a source that is called only to find out which items a loader requests."""
+    """An exception of a ``BatchSource`` that is called only to find out which items a loader requests."""
 
     def __init__(self, items: Array) -> None:
         """Store the items (B,)."""

@@ -21,9 +21,9 @@ _BEYOND_CACHES = 16 << 20
 _LONG = 16
 """Minimum number of 64-bit words in a row (two cache lines) for copies that bypass the caches."""
 WORTH_SHARING = 1 << 18
-"""Minimum bytes for which several threads copy, since starting them takes tens of microseconds."""
+"""Minimum bytes of a copy that is divided among threads, since starting threads takes tens of microseconds."""
 _PIECES = 8
-"""Number of pieces of the copies per thread. With small pieces, threads finish at about the same time."""
+"""Number of pieces per thread into which copies are divided. With small pieces, threads finish at about the same time."""
 
 
 def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[[str, str, Any], Any]) -> Iterator[tuple[str, Any, Any]]:

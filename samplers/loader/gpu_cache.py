@@ -25,7 +25,7 @@ from hoptrain.samplers.loader.task import SampleTask
 _log = logging.getLogger(__name__)
 
 ScheduledBulk: TypeAlias = tuple[StepSchedule, range]
-"""A schedule, and a range of its steps that are sampled together (a bulk)."""
+"""A bulk: a schedule, and the range of its steps whose batches are sampled together."""
 
 MOST_COUNTED = 1024
 """Maximum number of batches that are sampled to count row accesses. For a longer epoch, this many batches are selected at equal distances."""

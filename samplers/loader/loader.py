@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hoptrain.samplers.loader.tier import FeatureCache
 
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
-"""Default values of the arguments that ``schedule`` replaces."""
+"""Default values of the loader's arguments that the argument ``schedule`` replaces."""
 
 
 class SampleLoader(EpochLoader[SomeBatch]):

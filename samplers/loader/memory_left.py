@@ -1,4 +1,4 @@
-"""Division of the memory of a host feature cache, and its default size: the free memory minus what the run itself needs.
+"""Division of the memory of a host feature cache, and its default size: the free memory minus the estimated needs of the run.
 
 With partitioned features, a part of the memory is for messages with rows of other machines. It limits for how many steps (a window) rows are requested
 together.
@@ -30,11 +30,11 @@ from hoptrain.samplers.loader.task import SampleTask
 _log = logging.getLogger(__name__)
 
 _PROCESS_BYTES = 128 << 20
-"""Private bytes of a worker process; Python, NumPy and Numba's code take 80 MiB."""
+"""Estimated bytes of private memory of a worker process, of which Python, NumPy and Numba's code take 80 MiB."""
 _SPARE_BYTES, _SPARE_SHARE = 256 << 20, 8
-"""Memory reserved for the training, whose needs are unknown: at least this many bytes, and 1/N of the free memory with this N."""
+"""Memory reserved for the training, whose needs are unknown: 1 / ``_SPARE_SHARE`` of the free memory, but at least ``_SPARE_BYTES`` for each rank."""
 _BATCHES_IN_TRAINING = 2
-"""Number of batches that the training holds in memory: the current one, and a copy of it."""
+"""Number of batches that the training of a rank holds in memory: the current batch and a copy of it."""
 
 
 def memory_bytes(memory: str) -> int | None:
@@ -80,7 +80,7 @@ def held_whole(stores: Mapping[str, Any], files: Collection[str]) -> dict[str, i
 
 
 def num_elsewhere(file: StoredRows) -> int:
-    """Return the number of rows outside this machine's own partition, at least 1. Rows of that are in memory without the cache."""
+    """Return the number of rows outside this machine's own partition, at least 1. Rows of this partition are in memory without the cache."""
     return max(1, file.num_elsewhere)
 
 
@@ -199,7 +199,7 @@ class Messages(NamedTuple):
         return max(1, self._room(memory) // self._of_step)
 
     def num_bytes(self, memory: int) -> int:
-        """Return how many of ``memory`` bytes are not for slots: those of messages, and of the plan's own table of slots."""
+        """Return how many of the cache's ``memory`` bytes do not hold rows: the bytes of messages and of the plan's table of slots."""
         return self._places + self._room(memory)
 
     def _room(self, memory: int) -> int:

@@ -147,7 +147,7 @@ class SampleTask:
         return out
 
     def num_step_seeds(self, step: int, batch: SampledBatch) -> int:
-        """Return the number of seeds of a step over all ranks; if a batch chooses its own seeds, each rank counts as many as this one."""
+        """Return the number of seeds of a step over all ranks; if batches choose their own seeds, every rank is assumed to have as many as ``batch``."""
         return self.schedule.num_step_items(step) if self.sampler.by_seeds else batch.num_seeds * self.schedule.world_size
 
 

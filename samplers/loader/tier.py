@@ -59,13 +59,13 @@ _log = logging.getLogger(__name__)
 LoaderBatch = TypeVar("LoaderBatch")
 
 LOOKAHEAD = 256
-"""Default number of steps to look ahead; memory limits it further."""
+"""Default of ``prefetch_steps``, the number of steps whose rows are read in advance; limited memory may lower it."""
 WINDOWS = 32
 """Number of windows into which ``prefetch_steps`` steps are divided; rows of other machines are requested for all steps of a window at once."""
 PARTED_LOOKAHEAD, PARTED_WINDOWS = 32, 4
-"""Defaults for prefetch_steps and windows if the graph is partitioned, since samples of all planned steps are in memory."""
+"""Values of ``LOOKAHEAD`` and ``WINDOWS`` for a partitioned graph. They are smaller, since the samples of all planned steps are in memory."""
 FETCH_S = 300.0
-"""Minimum seconds that machines wait for one another, since one of them may be writing a checkpoint."""
+"""Minimum timeout in seconds for messages between machines, since a machine may be delayed by writing a checkpoint."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -283,7 +283,7 @@ class FeatureCache:
 
     @property
     def has_room(self) -> bool:
-        """True if all rows that are not in memory anyway fit in the cache."""
+        """True if the cache has space for all rows that are not in memory without it."""
         tables = [] if self.shared is None else self.shared.tables
         wanted = [num_elsewhere(rows.file) for rows in self.rows.values()]
         return bool(tables) and all(table.num_slots >= number for table, number in zip(tables, wanted, strict=True))
@@ -345,7 +345,7 @@ def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | Non
         raise InputError(f"memory is {memory}: it needs features, and batches that are not split into chunks of a pipeline; leave it out")
     if task.sampler.state() and prefetch_steps != 0:
         _log.warning(
-            "feature_cache: %s adapts to the training, so rows are read when a batch is made (prefetch_steps 0)",
+            "feature_cache: %s adapts to the training, so rows are read when a batch is made, without a cache; set prefetch_steps to 0",
             type(task.sampler).__name__,
         )
         prefetch_steps = 0

@@ -22,8 +22,8 @@ from hoptrain.samplers.nodewise.pinsage import PinSAGESampler
 class HeteroPinSAGESampler(PinSAGESampler):
     """A PinSAGE sampler among the nodes of one type, for example items that share users; each step of a walk follows a whole metapath.
 
-    Along (item, user, item) a walk goes from an item to a user by a uniformly drawn in-edge, and from there to an item in the same way, which it
-    visits. After each visit the walk ends with probability ``restart``; it also ends after ``walk_length`` visits or at a node without in-edges.
+    Along (item, user, item) a walk goes from an item to a user by a uniformly drawn in-edge, and in the same way from the user to an item. It visits
+    only that item. After each visit the walk ends with probability ``restart``; it also ends after ``walk_length`` visits or at a node without in-edges.
     DGL's ``PinSAGESampler`` differs in two ways: its walks follow edges forward, and it counts visits to the walk's own root, which are left out here.
 
     A batch is a ``MiniBatch`` of nodes of the type at the metapath's ends, with their features and labels. Weights are the shares of the counted

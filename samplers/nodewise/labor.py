@@ -30,7 +30,7 @@ _MOST_ROUNDS = 100
 LEAST_ROOM = 1024
 """Number of edges for which a hop allocates memory at first, in addition to the expected number."""
 EDGES_PER_WORD = 2
-"""If a hop reads this many edges per node of the graph or more, the random words of all nodes are computed in advance."""
+"""Minimum number of edges that a hop reads, per node of the graph, for which the random words of all nodes are computed in advance."""
 
 
 class LaborDraws(NamedTuple):

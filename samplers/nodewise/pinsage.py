@@ -18,13 +18,13 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import as_counts, no_edges
 
 _MOST_VISITS = 1 << 24
-"""Upper bound of the visits from one node, since the kernel counts in float32, which is exact below 2**24."""
+"""Exclusive upper bound of the visits of all walks from one node: the kernel counts visits in float32, which is exact below 2**24."""
 _CHUNK_WALKS = 256
 """Approximate number of walks that one kernel iteration advances together."""
 
 
 class PinSAGESampler(Sampler):
-    """A PinSAGE sampler that takes, in every hop, as neighbours of each node reached so far the nodes that short random walks from it visit most often.
+    """A PinSAGE sampler: in every hop, the neighbours of each node reached so far are the nodes that short random walks from it visit most often.
 
     From each destination v start ``num_walks`` walks. A step follows a uniformly drawn in-edge of the walk's current node. After each step the walk
     ends with probability ``restart``; it also ends after ``walk_length`` steps or at a node without in-edges. Visits are counted at

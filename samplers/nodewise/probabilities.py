@@ -1,4 +1,4 @@
-"""Probability of each node to be in a mini-batch, for feature caches and for the study of a sampler's distribution."""
+"""The probability that a node is in a mini-batch, for each node; for feature caches and for studies of a sampler's distribution."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sampling_probabilities(
 
     The result is exact for uniform neighbour sampling of one hop. There destinations draw independently: if m of the d in-edges of a destination
     come from u, it draws none of these with probability C(d - m, k) / C(d, k), or (1 - m / d)**k with replacement. For all other samplers the
-    result is the share of ``num_batches`` batches that have the node, with a standard error of sqrt(p (1 - p) / num_batches).
+    result is the share of ``num_batches`` batches that contain the node, with a standard error of sqrt(p (1 - p) / num_batches).
 
     Args:
         sampler: the algorithm, prepared.

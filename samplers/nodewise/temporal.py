@@ -252,7 +252,7 @@ class TemporalSampler(FanoutSampler):
 
 
 class HeteroTemporalSampler(HeteroFanoutSampler):
-    """A temporal sampler of heterogeneous graphs: up to ``fanout`` in-edges, by every relation, of every node found by the previous hop.
+    """A temporal sampler of heterogeneous graphs. Each hop takes up to ``fanout`` in-edges, by every relation, of every node found by the previous hop.
 
     Each relation has the distribution of ``TemporalSampler``: every seed has a time, and a tree of its own, whose edges of all relations and hops
     are not later than that time (as in PyG's ``NeighborLoader`` with ``disjoint=True`` on ``HeteroData``). In a relation without times all edges are
@@ -382,7 +382,7 @@ class HeteroTemporalSampler(HeteroFanoutSampler):
 
 
 def check_trees(number: int) -> None:
-    """Raise ``InputError`` if a batch has more seeds than the keys of nodes can number."""
+    """Raise ``InputError`` if a batch has more seeds, and so more trees, than keys can distinguish."""
     if number > kernels.MAX_TREES:
         raise InputError(
             f"{number:,} seeds in a batch: each has a tree, and a batch has at most {kernels.MAX_TREES:,}; use smaller batches"
@@ -425,7 +425,7 @@ def check_times(times: Sequence[int] | Array, number: int | None, name: str) -> 
     """Return times as (``number``,) int64, or of any length if ``number`` is None; ``name`` is the option in messages.
 
     Raises:
-        InputError: ``times`` are not integers up to int64, or not ``number`` of them.
+        InputError: ``times`` are not integers that fit in int64, or their number is not ``number``.
     """
     array = np.asarray(times)
     if array.ndim != 1 or not is_integer(array.dtype) or array.dtype == np.uint64 or number not in (None, len(array)):

@@ -20,7 +20,7 @@ class VRGCNSampler(Sampler):
     """A neighbour sampler with small fanouts that also returns all in-neighbours of the destinations, for variance reduction by past activations.
 
     Let h be the activations, H their history and A the sum over in-edges. A layer computes the control variate S (h - H) + A H instead of A h,
-    where S is the sum over the sampled edges, each of which stands for degree / sampled edges. It is unbiased for any H and has no variance if
+    where S is the sum over the sampled edges, each weighted by degree / number of sampled edges. It is unbiased for any H and has no variance if
     H = h. Only A H needs all in-neighbours, and of these only rows of H, no further hops.
 
     The blocks are those of ``NeighborSampler(fanouts)``: uniform, without replacement. ``extra`` holds the in-edges of all D destinations of the

@@ -22,7 +22,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 
 
 class SamplingProgram(Protocol):
-    """The interface of ``hoptrain.samplers.programs.program.Program`` that these loops use; its module imports this one."""
+    """The interface of ``hoptrain.samplers.programs.program.Program`` that the loops of this module use; importing the class would be circular."""
 
     steps: int
     sampling_type: str
@@ -202,7 +202,7 @@ def explain_compile_errors(program: SamplingProgram) -> Iterator[None]:
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""Colour codes that Numba adds to its messages if colorama is installed."""
+"""Pattern of the colour codes that Numba adds to its messages if colorama is installed."""
 _OWN_ERROR = "TypingError: "
 """Prefix of hoptrain's own errors (``hoptrain.kernels.shared.program``) within Numba's message about overloads that did not match."""
 

@@ -27,7 +27,7 @@ class EdgeWalks(NamedTuple):
     vertices: Array
     """(W, L + 1) visited nodes, the root first."""
     places: Array
-    """(W, L) int64 CSC positions of the taken edges in the columns of each step."""
+    """(W, L) int64 CSC positions of the edges that the walks took, in the columns of the step's relation."""
 
 
 class Steps(NamedTuple):
@@ -38,7 +38,7 @@ class Steps(NamedTuple):
     number: int = 1
     """Number of steps."""
     tables: AliasTables = NO_TABLES
-    """``build_alias_tables(columns)`` for draws by weight; without tables edges are equally likely."""
+    """Alias tables for draws by weight, from ``build_alias_tables(columns)``; with ``NO_TABLES`` all edges are equally likely."""
 
 
 def edge_walks(
@@ -51,7 +51,7 @@ def edge_walks(
     batch: int = 0,
     workspace: Workspace | None = None,
 ) -> EdgeWalks:
-    """Return random walks of up to L steps, each to the source of an in-edge.
+    """Return random walks of up to L steps. A step leads from a node to the source of one of its in-edges.
 
     Args:
         path: steps of the walks, L in all.

@@ -92,7 +92,9 @@ class SamplingProgram(Sampler):
             step: number of the step, from 0.
             random: source of random numbers, the first argument of ``randint`` and ``bernoulli``.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not implement next()")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not implement next(), which draws an edge; define next(self, transit, step, random)"
+        )
 
     def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:
         """Return a loop over walks that is faster on the CPU than the compiled ``next`` and gives the same result, or None.
@@ -118,7 +120,7 @@ class SamplingProgram(Sampler):
         return make(self, graph, seeds, address, workspace)
 
     def walks(self, graph: Graph, seeds: Array, *, seed: int = 0, epoch: int = 0, batch: int = 0) -> Array:
-        """Return the walks from seeds, in global ids.
+        """Return the program's walks from ``seeds``, as global node ids.
 
         Args:
             graph: graph to sample; a step of a walk goes from a node to one of its in-neighbours.

@@ -118,12 +118,12 @@ class Node2Vec(_Walk):
 
     @property
     def p(self) -> float:
-        """Return parameter p of node2vec."""
+        """The return parameter p of node2vec."""
         return self.near / self.back
 
     @property
     def q(self) -> float:
-        """In-out parameter q of node2vec."""
+        """The in-out parameter q of node2vec."""
         return self.near / self.out
 
     def cpu_walks(self, graph: Graph) -> Callable[..., None] | None:

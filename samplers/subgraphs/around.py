@@ -21,7 +21,7 @@ from hoptrain.samplers.subgraphs.induced import Sources, SquareSampler, check_la
 
 
 class InducedSampler(SquareSampler):
-    """A sampler of all edges between the nodes that another one finds (PyG's ``subgraph_type="induced"``). The seeds come first."""
+    """A sampler of all edges between the nodes that another sampler finds (PyG's ``subgraph_type="induced"``). The seeds come first."""
 
     def __init__(self, sampler: Sampler | None, num_layers: int | None = None) -> None:
         """Wrap a sampler.
@@ -47,7 +47,7 @@ class InducedSampler(SquareSampler):
 
 
 class HeteroInducedSampler(BaseHeteroSampler):
-    """An ``InducedSampler`` of heterogeneous graphs: all edges of every relation between the nodes. The seeds of each type come first."""
+    """An ``InducedSampler`` of heterogeneous graphs. It takes all edges of every relation between the nodes; the seeds of each type come first."""
 
     def __init__(self, sampler: BaseHeteroSampler | None, num_layers: int | None = None) -> None:
         """Wrap a sampler.

@@ -71,13 +71,13 @@ class ClusterSampler(SubgraphSampler):
         return other
 
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """Return the numbers of the clusters that have a node of the split."""
+        """Return the indices of the clusters that have a node of the split."""
         clusters = self._known_clusters
         with_seed = self.split.is_seed[clusters.nodes]
         return np.unique(np.searchsorted(clusters.begins, np.flatnonzero(with_seed), side="right") - 1)
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """Return the nodes of the clusters ``items``. The address of random numbers is not used."""
+        """Return the nodes of the clusters with indices ``items``. ``address`` is not used, since nothing is random."""
         drawn = workspace.array("drawn", self.count_vertices(items), graph.indices.dtype)
         self.list_nodes(items, drawn)
         members = find_members(graph, drawn, self.split.is_seed, workspace)
@@ -86,7 +86,7 @@ class ClusterSampler(SubgraphSampler):
         return members
 
     def count_vertices(self, items: Array) -> int:
-        """Return the number of nodes of the clusters ``items`` together.
+        """Return the total number of nodes of the clusters with indices ``items``.
 
         Raises:
             InputError: a cluster does not exist.
@@ -96,7 +96,7 @@ class ClusterSampler(SubgraphSampler):
         return int((begins[items + 1] - begins[items]).sum())
 
     def list_nodes(self, items: Array, out: Array) -> None:
-        """Write the nodes of the clusters ``items`` to ``out``, which has ``count_vertices(items)`` entries."""
+        """Write the nodes of the clusters with indices ``items`` to ``out``, which has ``count_vertices(items)`` entries."""
         clusters = self._known_clusters
         end = 0
         for begin, after in zip(clusters.begins[items].tolist(), clusters.begins[items + 1].tolist(), strict=True):
@@ -105,7 +105,7 @@ class ClusterSampler(SubgraphSampler):
 
     @property
     def cluster_of(self) -> Array:
-        """(V,) int64, the cluster of each node.
+        """(V,) int64, the index of each node's cluster.
 
         Raises:
             InputError: ``prepare``, which computes the clusters, was not called.
@@ -128,7 +128,7 @@ def no_seed_in(items: Array) -> InputError:
 
 
 def partition(graph: Graph, num_clusters: int) -> Array:
-    """Return the cluster (V,) int64 of each node, by METIS (Karypis & Kumar 1998). The result is the same on every call.
+    """Return the index (V,) int64 of each node's cluster, by METIS (Karypis & Kumar 1998). The result is the same on every call.
 
     Raises:
         InputError: pymetis is not installed.

@@ -32,14 +32,14 @@ class Members(NamedTuple):
     """(S,) distinct global ids, the seeds first."""
     num_seeds: int
     buffer: Array
-    """(S+1,) the memory of ``nodes`` and one more entry, which kernels may write."""
+    """(S+1,) array whose first S entries are ``nodes``; kernels may overwrite the last entry."""
 
 
 class Sources(NamedTuple):
     """The nodes that edges may come from, with their relabelling table."""
 
     buffer: Array
-    """(number + 1,) global ids, and one more entry, which kernels may write."""
+    """(number + 1,) array whose first ``number`` entries are the global ids; kernels may overwrite the last entry."""
     number: int
     num_graph_nodes: int
     """Number of nodes of the graph: global ids are in [0, num_graph_nodes)."""
@@ -51,11 +51,11 @@ class Split(NamedTuple):
     """The nodes of a split, which are the possible seeds."""
 
     seeds: Array
-    """(N,) global ids."""
+    """(N,) global ids of the nodes of the split."""
     is_seed: Array
-    """(V,) bool, whether each node is in the split."""
+    """(V,) bool, True for the nodes of the split."""
     num_edges: int
-    """Number of edges of the graph."""
+    """Number of edges of the graph to which the split belongs."""
 
 
 _Self = TypeVar("_Self", bound="SubgraphSampler")
@@ -78,7 +78,7 @@ class SquareSampler(Sampler):
         return self.num_layers
 
     def batch_of(self, nodes: Array, block: Block, num_seeds: int, seed_weights: Array | None = None) -> MiniBatch:
-        """Return the mini-batch of ``nodes`` (S,), global ids, and the block of all edges between them."""
+        """Return the mini-batch of the nodes with global ids ``nodes`` (S,), and ``block``, which has all edges between them."""
         blocks = nested_blocks(block, [block.num_src] * self.num_layers, num_seeds)
         return MiniBatch(node_ids=nodes, blocks=blocks, num_seeds=num_seeds, seed_weights=seed_weights, nested=True)
 
@@ -157,7 +157,7 @@ class SingleSubgraphSampler(SubgraphSampler):
         return self.num_subgraphs or 0
 
     def check_item(self, items: Array) -> None:
-        """Raise ``InputError`` unless ``items`` is the number of one of the epoch's subgraphs."""
+        """Raise ``InputError`` unless ``items`` is the index of a single subgraph of the epoch."""
         check_batch_size(self, len(check_items(items, self.num_items, "subgraph")))
 
 

@@ -53,7 +53,7 @@ class RippleWalkSampler(SingleSubgraphSampler):
         return other
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """Return the nodes of the subgraph at an address."""
+        """Return the nodes of the subgraph that the random numbers at ``address`` give."""
         self.check_item(items)
         num_nodes, dtype = graph.num_nodes, graph.indices.dtype
         workspace.table.start(num_nodes, num_nodes)

@@ -22,9 +22,9 @@ from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS, Members, SingleSub
 
 _MOST_DRAWS = 1 << 31
 _MOST_WALKS = 1 << 32
-"""Maximum number of walks that are counted, since a count has 4 bytes."""
+"""Maximum number of walks whose visits are counted, since counts have 32 bits."""
 _SLICE = 1 << 16
-"""Number of walks that are drawn before their visits are counted."""
+"""Number of walks that are drawn at a time, before their visits are counted."""
 _ERROR = 0.1
 
 
@@ -32,7 +32,7 @@ class SaintWeights(NamedTuple):
     """The weights of nodes and edges of the graph that normalise any subgraph."""
 
     of_nodes: Array
-    """(V,) float32 weight of each node as a seed, divided by the number of seeds of the batch."""
+    """(V,) float32 weight of each node in the loss if it is a seed, divided by the batch's number of seeds."""
     of_edges: Array
     """(E,) float32 weight of each edge."""
 
@@ -41,7 +41,7 @@ class SaintSampler(SingleSubgraphSampler):
     """A sampler of subgraphs that are induced by random draws of nodes, with weights such that sums over a subgraph estimate sums over the graph.
 
     A batch is one subgraph; see ``SingleSubgraphSampler``. If the draws contain no node of the split, they are repeated, up to
-    100 times. All probabilities below are conditional on that.
+    100 times. All probabilities below are conditional on a subgraph with such a node.
 
     Let p(v) be the probability that a subgraph contains node v, and p(u, v) the probability that it contains both ends of an edge u -> v. The
     weight of the edge is p(v) / p(u, v). Over the subgraphs that contain v, the mean of the weighted sum over v's edges is the sum over all its
@@ -79,7 +79,7 @@ class SaintSampler(SingleSubgraphSampler):
         return other
 
     def members(self, graph: Graph, items: Array, address: HopAddress, workspace: Workspace) -> Members:
-        """Return the nodes of the subgraph at an address."""
+        """Return the nodes of the subgraph that the random numbers at ``address`` give."""
         self.check_item(items)
         is_seed = self.split.is_seed
         for attempt in range(MAX_ATTEMPTS):
@@ -99,7 +99,7 @@ class SaintSampler(SingleSubgraphSampler):
         return weights, seed_weights
 
     def no_seed_met(self) -> InputError:
-        """Return the error for ``MAX_ATTEMPTS`` consecutive subgraphs without a node of the split."""
+        """Return the error for a batch whose ``MAX_ATTEMPTS`` drawn subgraphs all lack a node of the split."""
         return InputError(
             f"{MAX_ATTEMPTS} subgraphs in a row contain none of the {len(self.split.seeds):,} nodes to train on: "
             f"let {type(self).__name__} draw more nodes"
@@ -140,7 +140,7 @@ class SaintSampler(SingleSubgraphSampler):
 
 
 class BudgetSampler(SaintSampler):
-    """A GraphSAINT sampler whose subgraphs are ``budget`` draws, with replacement, of a node or of an edge."""
+    """A GraphSAINT sampler whose subgraphs are induced by ``budget`` nodes or edges, drawn with replacement."""
 
     def __init__(self, budget: int, num_layers: int = 2, normalise: bool = True, num_subgraphs: int | None = None) -> None:
         """Check and keep the options.
@@ -330,7 +330,7 @@ class SaintWalkSampler(SaintSampler):
 
 
 def least_walks(error: float) -> int:
-    """Return the smallest power of two of walks from each root for which the probability of a root has at most the relative ``error``."""
+    """Return the least number of walks per root, a power of two, for which a root's probability has a relative standard error of at most ``error``."""
     least = 1
     while 4 * least * error**2 < 1:
         least *= 2

@@ -29,9 +29,9 @@ _SPARSE = 8
 class DisjointSampler(SquareSampler):
     """A sampler of one small subgraph around each seed, with all edges between its nodes; a batch is their disjoint union.
 
-    A node of the graph in the subgraphs of several seeds is several nodes of the batch. The seeds come first, then the other nodes of each seed's
-    subgraph in turn. ``batch_size`` counts seeds, as for ``NeighborSampler``. A model may have more layers than a subgraph has hops. Blocks have
-    no weights.
+    A node of the graph that is in the subgraphs of several seeds occurs in the batch once for each seed. The seeds come first, then the other
+    nodes of each seed's subgraph in turn. ``batch_size`` counts seeds, as for ``NeighborSampler``. A model may have more layers than a subgraph
+    has hops. Blocks have no weights.
     """
 
     distinct_nodes = False
@@ -47,7 +47,7 @@ class DisjointSampler(SquareSampler):
 
     @abstractmethod
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
-        """Return the most nodes that the search for a subgraph may reach, and the most that it may keep, including the seed."""
+        """Return the maximum number of nodes that the search for a subgraph reaches, and the maximum number that it keeps, both with the seed."""
 
     @abstractmethod
     def find_sets(
@@ -96,7 +96,7 @@ class ShadowSampler(DisjointSampler):
             )
 
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
-        """Return the most nodes that neighbour sampling can reach, twice, since all are kept."""
+        """Return the maximum number of nodes that neighbour sampling reaches, twice, since all of them are kept."""
         most = min(self._most, graph.num_nodes)
         return most, most
 
@@ -168,7 +168,7 @@ class ShadowPPRSampler(DisjointSampler):
         return self._alpha, self._threshold
 
     def most_vertices(self, graph: Graph) -> tuple[int, int]:
-        """Return the most nodes that pushing can reach, and the most that are kept.
+        """Return the maximum number of nodes that pushing reaches, and the maximum number that is kept, both with the seed.
 
         Each push settles at least ``alpha * epsilon`` of the total mass for every in-edge that it follows, which bounds the reached nodes.
         """

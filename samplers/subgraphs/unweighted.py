@@ -1,4 +1,4 @@
-"""GraphSAINT samplers with the distributions of DGL and PyG, some of which are not the paper's: roots are all nodes, and nothing has weights."""
+"""GraphSAINT samplers with the distributions of DGL and PyG, some of which are not the paper's: any node may be a root, and nothing has weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.subgraphs.saint import SaintNodeSampler, SaintSampler, SaintWalkSampler, check_edges
 
 MOST_EDGES = 1 << 31
-"""Number of edges from which a graph is too large for weighted draws of edges."""
+"""Exclusive upper bound of a graph's number of edges for weighted draws of edges."""
 
 
 class Unweighted(SaintSampler):
@@ -27,7 +27,7 @@ class Unweighted(SaintSampler):
 
 
 class ByOutDegree(Unweighted, SaintNodeSampler):
-    """A sampler with ``budget`` draws of a node with replacement, in proportion to its out-degree, or to 1 if it has no out-edges."""
+    """A sampler of ``budget`` nodes, drawn with replacement in proportion to max(1, out-degree)."""
 
     least = 1
 

@@ -31,25 +31,25 @@ class BatchReceiver:
     patience_s: float
 
     def batch(self, run: int, step: int) -> tuple[SampledBatch, EdgeIds] | None:
-        """Return the batch of a step without its address, and the ids of its edges; None if it was not kept, so that the caller samples it.
+        """Return the batch of a step without its address, and the ids of its edges; None if the batch was not kept, so that the caller samples it.
 
         Raises:
-            WorkerError: another run has begun, or the batch has not come for ``patience_s`` seconds.
-            InputError: the batch was overwritten by that of another step.
+            WorkerError: another run has begun, or the batch did not come within ``patience_s`` seconds.
+            InputError: the batch was overwritten by the batch of another step.
         """
         self.shared.wait_until_ready(self.rank, run, step, self.patience_s)
         tag = tag_of(run, step)
         box = self.boxes[tag % len(self.boxes)]
         parts = box.get()[1]
         if box.number != tag:  # checked after reading, since it may have been overwritten meanwhile
-            raise InputError(f"the sample of step {step} was overwritten: its loader was iterated anew; take a new iterator")
+            raise InputError(f"the sample of step {step} was overwritten: its loader was iterated again; take a new iterator")
         return read(parts) if parts else None
 
 
 def put(boxes: Sequence[SharedMessageSlot], tag: int, message: Sequence[Array]) -> None:
     """Send a step's batch, serialised by ``written``, or an empty message if the batch was not kept.
 
-    It overwrites that of an earlier step; a process that still reads that one notices by its number.
+    The message overwrites the message of an earlier step. A process that is still reading the earlier message notices this by the slot's tag.
     """
     box = boxes[tag % len(boxes)]
     box.post(0)
@@ -57,7 +57,7 @@ def put(boxes: Sequence[SharedMessageSlot], tag: int, message: Sequence[Array]) 
 
 
 def message_slots(num_places: int, rank: int, ranks: Sequence[int], meeting: Meeting | None) -> list[list[SharedMessageSlot]]:
-    """Return the message slots of each of ``ranks``, those of this machine: the first rank creates them, the others attach to them."""
+    """Return the message slots of each rank of this machine (``ranks``): the first rank creates them, and the other ranks attach to them."""
     own = [[SharedMessageSlot.make() for _ in range(num_places)] for _ in ranks] if rank == ranks[0] else []
     paths = [[box.path for box in boxes] for boxes in own]
     told = meeting.exchange("where its samples lie", paths)[ranks[0]] if meeting else paths

@@ -19,7 +19,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.hops import Drawn, Draws, GrowingBatch, Request, Step
 
 Answers: TypeAlias = Callable[[int, Sequence[Request]], Sequence[Drawn]]
-"""Type of a function that returns, for a hop and a list of requests, the edges that the nodes of each request draw, in new arrays."""
+"""Type of a function of a hop and its requests. It returns, for each request, the edges that the nodes draw, in new arrays."""
 
 
 def grow_together(

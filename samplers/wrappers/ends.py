@@ -1,4 +1,4 @@
-"""Base class of the link samplers: the ends of links, their negatives, and blocks without the predicted edges."""
+"""Base class of the link samplers. It draws the negatives of links, and removes the predicted edges from the blocks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_NEGATIVES = 1 << 24
 _NO_WEIGHTS = np.empty(0, np.float32)
 
 Looked: TypeAlias = Mapping[str, Mapping[Relation, Array]]
-"""Edge array entries for the links of a batch, by array name and relation, read in advance if the arrays are not in memory."""
+"""Entries of edge arrays at the links of a batch, by array name and then by relation. They are read in advance if the arrays are not in memory."""
 
 
 class BatchLinks(NamedTuple):
@@ -76,7 +76,7 @@ class Negatives(NamedTuple):
     def draw(
         self, columns: RelationColumns, numbers: Array, links: Array, out: Array, count: int, address: Address, workspace: Workspace
     ) -> None:
-        """Write ``count`` negatives of each of the ``links`` (2, n) with ``numbers`` (n,) into ``out`` (2, n * count)."""
+        """Write ``count`` negatives of each of ``links`` (2, n), whose indices are ``numbers`` (n,), into ``out`` (2, n * count)."""
         (begin, end), at, number = self.bounds, address.at_hop(0), len(numbers)
         (src, dst), (tails, heads) = links, out
         tails.reshape(number, count)[:] = src[:, None]
@@ -104,9 +104,9 @@ class _OfGraph(NamedTuple):
     negatives: list[Negatives]
     """Distribution of the negatives of each relation."""
     begins: list[int]
-    """(R+1,) first number of each relation's links, and at the end the number of all links."""
+    """(R+1,) index of the first link of each relation among all links, and at the end the number of all links."""
     dtype: Any
-    """Dtype of the ends of links."""
+    """Dtype of the node ids at the ends of links."""
 
 
 def _join_seeds(graph: Graph | HeteroGraph, nodes: Sequence[tuple[str, Array]]) -> Array:
@@ -192,7 +192,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         return 0, columns.num_nodes
 
     def items(self, graph: SomeGraph, seeds: Array) -> Array:
-        """Return the numbers (U,) of an epoch's links: those of ``edges``, or all edges into ``seeds``, column by column.
+        """Return the indices (U,) of an epoch's links: the links ``edges``, or all edges into ``seeds``, column by column.
 
         Raises:
             InputError: an edge is outside the graph, or no edge leads into ``seeds``.
@@ -208,7 +208,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def sample_on_cpu(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace) -> SomeBatch:
-        """Sample one mini-batch for the links with the numbers ``seeds`` (P,); see ``Sampler.sample_on_cpu``."""
+        """Sample one mini-batch for the links with the indices ``seeds`` (P,); see ``Sampler.sample_on_cpu``."""
         asked = self.asked(graph, seeds, address, workspace)
         options: dict[str, Any] = {} if asked.times is None else {"times": asked.times}
         sampled = self.sampler.sample(graph, asked.seeds, **address._asdict(), workspace=workspace, **options)
@@ -221,14 +221,14 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         return None if is_own or self.negatives == "filtered" else self.sampler.hop_sampler
 
     def links_of(self, graph: SomeGraph, seeds: Array) -> dict[Relation, Array]:
-        """Return, by relation, the CSC positions of the links with the numbers ``seeds`` (P,), which are checked."""
+        """Return, by relation, the CSC positions of the links with the indices ``seeds`` (P,), after checking these indices."""
         _, begins, _ = self._once.get(graph, self._of_graph)
         seeds = check_ids(seeds, begins[-1], "edge", "edge", "edges")
         which = np.searchsorted(begins, seeds, side="right") - 1
         return {relation: seeds[which == place] - begins[place] for place, relation in enumerate(self.relations)}
 
     def asked(self, graph: SomeGraph, seeds: Array, address: Address, workspace: Workspace, looked: Looked | None = None) -> BatchLinks:
-        """Draw the negatives of the links with the numbers ``seeds`` (P,), and return the distinct ends and the pairs in workspace arrays.
+        """Draw the negatives of the links with the indices ``seeds`` (P,). Return the distinct ends and the pairs, in workspace arrays.
 
         If ``looked`` is given, sources and times of the links are taken from it instead of from the graph.
         """
@@ -244,7 +244,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         rows: list[Array] = []
 
         def write(place: int, numbers: Array, out: Array) -> None:
-            """Write the ends of the links ``numbers`` (n,) of one relation, and then their negatives, into ``out`` (2, n + n k)."""
+            """Write the ends of the links with indices ``numbers`` (n,), of one relation, and then their negatives, into ``out`` (2, n + n k)."""
             columns, places, own = all_columns[place], numbers - begins[place] if place else numbers, out[:, : len(numbers)]
             if looked:
                 own[0], own[1] = looked["indices"][self.relations[place]], np.searchsorted(columns.indptr, places, side="right") - 1

@@ -17,9 +17,9 @@ from hoptrain.samplers.wrappers.ends import distinct_ends
 
 
 class EventSchedule(Schedule):
-    """A schedule of the events of a split in the order of time, the same in every epoch. A step is consecutive events, divided among the ranks.
+    """A schedule of the events of a split in the order of time, the same in every epoch. A step has consecutive events, divided among the ranks.
 
-    The items of a batch are four numbers of events: the range [begin, end) of the step, and the range [begin, end) of this rank's part.
+    The items of a batch are four indices of events: the range [begin, end) of the step, and the range [begin, end) of this rank's part.
     """
 
     def batch_items(self, epoch: int, step: int) -> Array:

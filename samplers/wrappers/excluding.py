@@ -1,4 +1,4 @@
-"""A sampler whose batches are given seeds without given edges, chosen batch by batch."""
+"""A sampler that leaves edges out of its batches: each batch is requested with its seeds and the edges to exclude."""
 
 from __future__ import annotations
 

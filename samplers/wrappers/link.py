@@ -34,8 +34,8 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
       representations of words and phrases and their compositionality").
     * ``in_batch``: the destination of another edge of the batch, each other edge with the same probability. A batch of a single edge
       has no negatives.
-    * ``filtered``: each node except u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, the
-      last of which is kept in any case: if edges lead from u to a share p of all nodes, a negative is an edge with probability p**32.
+    * ``filtered``: each node except u to which no edge leads from u, with the same probability. It is found by up to 32 uniform draws, of which the
+      last is kept in any case: if edges lead from u to a share p of all nodes, a negative is an edge with probability p**32.
     * ``pairs``: each node with the same probability, and u is replaced by another such node u', so that the pair is (u', w). These are the
       negatives of evaluation among uniform pairs; the model also learns from pairs of two nodes with few edges.
 
@@ -119,10 +119,10 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
         return begin, end
 
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """Return the CSC positions (U,) of ``edges``, or of all edges into ``seeds`` that are ``dst_range``, column by column.
+        """Return the CSC positions (U,) of ``edges``, or of all edges into the nodes of ``seeds`` that are in ``dst_range``, column by column.
 
         Raises:
-            InputError: an edge is outside the graph or leads to another node than ``dst_range``, or there is no edge.
+            InputError: an edge is outside the graph or leads to a node outside ``dst_range``, or there is no edge.
         """
         begin, end = self.bounds(graph)
         places = super().items(graph, seeds[(seeds >= begin) & (seeds < end)])
@@ -142,7 +142,7 @@ class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
     within a type, and the seeds of each type are its distinct ends, in order of first appearance. ``seed_relation`` is the relation. The items
     of an epoch are edges by their CSC positions in the relation's ``indices``; ``RelationColumns.csc_positions`` returns the CSC positions of edge ids.
 
-    With several relations an item is a number that counts the edges of all relations, one relation after another. ``extra`` then
+    With several relations an item is the index of an edge among the edges of all relations, one relation after another. ``extra`` then
     also holds ``relations`` (P + P k,) int32, the index of each pair's relation in ``relation``, and ``seed_relation`` is None.
 
     ``exclude`` removes the predicted edges from message passing: "self" drops every copy of the batch's positive edges u -> v from the blocks of their

@@ -16,7 +16,7 @@ from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_seeds
 
 _SCALE = float(1 << 31)
-"""Integer that represents the largest gradient norm of a batch."""
+"""Factor that scales norms to integers: the largest gradient norm of a batch becomes this integer."""
 
 
 class MVSSampler(Sampler):
@@ -98,7 +98,7 @@ class MVSSampler(Sampler):
         return view
 
     def prepare(self, graph: Graph, seeds: Array) -> MVSSampler:
-        """Return this sampler with the wrapped sampler prepared and all norms 1; norms for the same number of nodes are kept."""
+        """Return this sampler with the wrapped sampler prepared. All norms are 1, unless it already has norms for this number of nodes."""
         self.sampler = self.sampler.prepare(graph, seeds)
         if self._norms is None or self._num_graph_nodes != graph.num_nodes:
             self._norms, self._num_graph_nodes = _mapped(graph.num_nodes), graph.num_nodes

@@ -1,4 +1,4 @@
-"""Nodes at given times as the items of a loader."""
+"""Wrapper of temporal samplers whose loader items are nodes at given times."""
 
 from __future__ import annotations
 

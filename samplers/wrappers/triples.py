@@ -21,12 +21,12 @@ from hoptrain.samplers.wrappers.excluding import ExcludingSampler, items_of
 
 
 class TripleSampler(Sampler):
-    """A sampler of training triples: a batch holds B triples, K negative entities that all of them share, and the blocks that lead to all these.
+    """A sampler of training triples: a batch holds B triples, K negative entities that all of them share, and the blocks that lead to all of these nodes.
 
-    Every triple is corrupted at both ends: the K entities replace its head, and its tail. They are drawn uniformly and independently of the
-    triples from all V entities, so that some may result in true triples or be the end itself; they depend only on the address of
-    the batch. All triples of a batch share them (as in Lerer et al. 2019, "PyTorch-BigGraph"), so that 2 B K corruptions need the embeddings of only
-    2 B + K entities. Without ``num_negatives`` they are all entities, each once.
+    Every triple is corrupted at both ends: each of the K entities replaces its head, and then its tail. The K entities are drawn uniformly from all
+    V entities, independently of the triples, so a corrupted triple may be true, or the triple itself. They depend only on the address of the batch.
+    All triples of a batch share them (as in Lerer et al. 2019, "PyTorch-BigGraph"), so 2 B K corruptions need the embeddings of only 2 B + K
+    entities. Without ``num_negatives`` the negatives are all entities, each once.
 
     The seeds of the batch are the distinct heads, tails and negatives, in order of first appearance. ``extra`` holds ``triples`` (3, B) int64: heads as
     local ids, relations, tails as local ids; and ``negatives`` (K,), local ids.
@@ -77,11 +77,11 @@ class TripleSampler(Sampler):
         return prepared
 
     def items(self, graph: Graph, seeds: Array) -> Array:
-        """Return the numbers (T,) of the training triples."""
+        """Return the indices (T,) of the training triples."""
         return np.arange(len(self._rows))
 
     def sample_on_cpu(self, graph: Graph, seeds: Array, address: Address, workspace: Workspace) -> MiniBatch:
-        """Sample the batch of the triples with the numbers ``seeds`` (B,); see ``Sampler.sample_on_cpu``."""
+        """Sample the batch of the triples with the indices ``seeds`` (B,); see ``Sampler.sample_on_cpu``."""
         numbers = check_ids(seeds, len(self._rows), "triple", "triple", "triples")
         heads, relations, tails = self._rows[numbers].T
         ends = np.concatenate([heads, tails, self.negatives(graph.num_nodes, address)]).astype(graph.indices.dtype)

@@ -16,7 +16,7 @@ from hoptrain.samplers.batch.minibatch import MiniBatch
 from hoptrain.samplers.buffers.workspace import Workspace
 
 _SCALE = float(1 << 31)
-"""Integer that represents the largest weight."""
+"""Factor that scales weights to integers: the largest weight of the split becomes this integer."""
 
 
 class WeightedSeedSampler(Sampler[Any, Any]):
@@ -101,7 +101,7 @@ class WeightedSeedSampler(Sampler[Any, Any]):
         return self.sampler.stores_of(data)
 
     def items(self, graph: Any, seeds: Array) -> Array:
-        """Return the numbers of the draws of an epoch, one for each seed."""
+        """Return the indices of an epoch's draws, 0 to N - 1 for the N nodes of the split."""
         return np.arange(len(seeds))
 
     def state(self) -> dict[str, Array]:
@@ -113,15 +113,15 @@ class WeightedSeedSampler(Sampler[Any, Any]):
         self.sampler.load_state(state)
 
     def sample_on_cpu(self, graph: Any, seeds: Array, address: Address, workspace: Workspace) -> Any:
-        """Sample one mini-batch for the draws ``seeds``; see ``Sampler.sample_on_cpu``."""
+        """Sample one mini-batch for the draws with indices ``seeds`` (m,); see ``Sampler.sample_on_cpu``."""
         chosen, weights = self.draw(graph, seeds, address)
         return with_seed_weights(self.sampler.sample(graph, chosen, **address._asdict(), workspace=workspace), weights)
 
     def draw(self, graph: Any, draws: Array, address: Address) -> tuple[Array, Array]:
-        """Return the distinct seeds (B,) of draws (m,), and their weights (B,) float32.
+        """Return the distinct seeds (B,) that draws (m,) give, and the seeds' weights (B,) float32.
 
         Raises:
-            InputError: ``prepare`` was not called, there are no draws, or the number of a draw is negative.
+            InputError: ``prepare`` was not called, there are no draws, or the index of a draw is negative.
         """
         if not len(self._ends):
             raise InputError(
@@ -144,7 +144,7 @@ def with_seed_weights(batch: Any, weights: Any) -> Any:
 
 
 def class_shares(y: Array, seeds: Array) -> Array:
-    """Return weights (V,) by which all classes among ``seeds`` (N,) have the same probability.
+    """Return weights (V,) with which a draw has the same probability for each class among ``seeds`` (N,).
 
     Each of the n seeds of a class in ``y`` (V,) gets 1 / n, any other node 0.
     """

@@ -26,20 +26,20 @@ class _Distribution(NamedTuple):
     candidates: Any
     """(K, m) global ids of the candidates, or (1, m) if all batches have the same distribution."""
     prefix: Any
-    """(K, m) int64 exclusive prefix sums of the candidates' keys, or (1, m)."""
+    """(K, m) int64 exclusive prefix sums of the candidates' keys, or (1, m) as for ``candidates``."""
 
 
 class _Drawn(NamedTuple):
     """The distinct nodes that a hop drew, in arrays (K, t)."""
 
     vertices: Any
-    """Global ids of the drawn nodes."""
+    """(K, t) global ids of the drawn nodes."""
     counts: Any
-    """int32 number of draws of each node."""
+    """(K, t) int32, how often each node was drawn."""
     keys: Any
-    """int64 key of each node, to which its probability is proportional."""
+    """(K, t) int64 key of each node. The probability of a node is proportional to its key."""
     table: tuple[Any, Any]
-    """Table that maps global ids to indices of these arrays."""
+    """Relabelling table that maps global ids to indices into ``vertices``, ``counts`` and ``keys``."""
 
 
 class CudaLayers(LayerSampler):

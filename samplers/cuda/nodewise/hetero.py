@@ -34,9 +34,9 @@ class _Sampled(NamedTuple):
     first: str
     """Key in ``sizes`` of the index of the first expanded node."""
     num_dst: str
-    """Name of the size with the end of the expanded nodes, which is the number of destinations."""
+    """Key in ``sizes`` of the end of the expanded nodes, which is also the number of destinations."""
     num_edges: str
-    """Name of the size with the number of edges."""
+    """Key in ``sizes`` of the number of edges."""
 
 
 class CudaHetero(DeviceSampler[HeteroMiniBatch]):

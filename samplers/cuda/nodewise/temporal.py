@@ -22,7 +22,7 @@ from hoptrain.samplers.nodewise.temporal import TemporalSampler
 
 
 class CudaTemporal(FixedSizeSampler):
-    """The driver of ``TemporalSampler``. Until the end nodes are keys, of a node of the graph and the tree of a seed."""
+    """The driver of ``TemporalSampler``. Until the end of a bulk, a node is a key that combines a node of the graph with the tree of a seed."""
 
     has_trees = True
 

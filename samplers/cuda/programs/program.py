@@ -96,7 +96,7 @@ class CudaBlocks(_Individual):
 
 
 class CudaWalks(_Individual):
-    """The driver of programs with walks, whose nodes are those that the walks visit."""
+    """The driver of programs with walks. The nodes of a batch are those that its walks visit."""
 
     def __init__(self, graph: Graph, program: SamplingProgram, workspace: Workspace) -> None:
         """Copy the graph, and the program's arrays, to the device."""

@@ -23,7 +23,7 @@ class CudaClusters(CudaSubgraphs):
         self.sampler = sampler
 
     def begin_draws(self, items: list[Array]) -> int:
-        """List the nodes of the clusters of each batch, and return the most nodes of a batch."""
+        """List the nodes of the clusters of each batch, and return the largest number of nodes of a batch."""
         self.seeds = items
         self._vertices = [np.empty(self.sampler.count_vertices(some), self.id_dtype) for some in items]
         for some, own in zip(items, self._vertices, strict=True):

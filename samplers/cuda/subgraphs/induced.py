@@ -95,11 +95,11 @@ class CudaSubgraphs(Induced):
 
     @abstractmethod
     def begin_draws(self, items: list[Array]) -> int:
-        """Check the items of the batches, and return the most nodes that are drawn for a batch, including repeated ones."""
+        """Check the items of the batches, and return the maximum number of nodes drawn for a batch, including repeated nodes."""
 
     @abstractmethod
     def draw(self, drawn: Any) -> None:
-        """Queue the draws of the nodes ``drawn`` (K, D); their numbers go to ``sizes["drawn"]`` unless they are ``given``."""
+        """Queue the draws of nodes into ``drawn`` (K, D). The numbers of drawn nodes go to ``sizes["drawn"]``, unless ``given`` has them."""
 
     def draw_again(self, without: Array) -> None:
         """Prepare another draw for the batches without a seed, which ``without`` (K,) bool marks.

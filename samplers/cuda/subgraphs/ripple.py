@@ -16,11 +16,11 @@ from hoptrain.samplers.subgraphs.induced import MAX_ATTEMPTS
 from hoptrain.samplers.subgraphs.ripple import RippleWalkSampler
 
 _THREADS = 64
-"""Number of threads per subgraph. It is small, since each tile of a column has several barriers, and most columns are short."""
+"""Number of threads per subgraph. It is small, since the threads synchronise several times for each tile of a column, and most columns are short."""
 
 
 class CudaRipple(CudaSubgraphs):
-    """The driver of ``RippleWalkSampler``. It needs three numbers of memory for each node of the graph and each batch."""
+    """The driver of ``RippleWalkSampler``. For each node of the graph and each batch, it needs device memory for three node ids."""
 
     def __init__(self, graph: Graph, sampler: RippleWalkSampler, workspace: Workspace) -> None:
         """Copy the graph, the split and the roots to the device; see ``CudaSubgraphs``."""
@@ -29,7 +29,7 @@ class CudaRipple(CudaSubgraphs):
         self._roots = self.to_device(sampler.split.seeds, "the roots")
 
     def begin_draws(self, items: list[Array]) -> int:
-        """Check the items, one for each batch, and return the most nodes of a subgraph."""
+        """Check the items, one for each batch, and return the maximum number of nodes of a subgraph."""
         for some in items:
             self.sampler.check_item(some)
         return min(self.sampler.size, self.num_graph_nodes)

@@ -27,14 +27,14 @@ from hoptrain.samplers.subgraphs.shadow import DisjointSampler, ShadowPPRSampler
 _SEARCH_BYTES = 1 << 30
 """Maximum scratch memory in bytes of all PageRank searches that run at once."""
 _SEARCH_THREADS = 32
-"""Number of threads per PageRank search: one warp, since barriers within a warp are cheap and most columns have few tiles."""
+"""Number of threads per PageRank search: one warp, since a warp synchronises cheaply and most columns are short."""
 
 
 class CudaDisjoint(Induced):
     """The base class of the drivers of samplers that give each seed a subgraph of its own.
 
-    A node of a batch is a pair of a seed and a node of the graph. ``sizes["seeds"]`` and ``sizes["nodes"]`` are those of a batch, and the
-    relabelling table has the pairs.
+    A node of a batch is a pair of a seed and a node of the graph. ``sizes["seeds"]`` and ``sizes["nodes"]`` are the numbers of seeds and of pairs of
+    a batch, and the relabelling table maps pairs to local ids.
     """
 
     def __init__(self, graph: Graph, sampler: DisjointSampler, workspace: Workspace) -> None:
@@ -79,7 +79,7 @@ class CudaDisjoint(Induced):
     def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
         """Queue the search for the nodes of the subgraphs.
 
-        It writes the pairs to ``nodes`` and their global ids to ``vertices`` in the final order, enters the pairs in ``table``, and sets their number.
+        It writes the pairs to ``nodes`` and their global ids to ``vertices`` in the final order, enters the pairs in ``table``, and sets ``sizes["nodes"]``.
         """
 
     def node_ids(self) -> Any:
@@ -97,7 +97,7 @@ class CudaDisjoint(Induced):
         return super().batches().map(with_sizes)
 
     def scan_found(self, found: Any) -> None:
-        """Turn the number of other nodes of each seed's subgraph, ``found`` (K, B+1), into their offsets ``begins``."""
+        """Turn ``found`` (K, B+1), the number of nodes without the seed in each seed's subgraph, into the offsets ``begins`` of these nodes."""
         self.begins = found
         zeros, seeds = self.sizes["zeros"], self.sizes["seeds"]
         exclusive_scan(self.launch, found, self.most_seeds, zeros, seeds, seeds, self.sums(self.most_seeds), self.sizes["nodes"])
@@ -116,7 +116,7 @@ class CudaShadow(CudaDisjoint):
         )  # fmt: skip
 
     def most_entries(self) -> int:
-        """Return the largest number to store, including the edges of a hop."""
+        """Return a bound of all numbers that a batch stores, including those of a hop's edges."""
         return 4 * self.most + self.most * self.fanout
 
     def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
@@ -165,7 +165,7 @@ class CudaShadowPPR(CudaDisjoint):
         self.precision = sampler.push_precision
 
     def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
-        """Queue the searches, of as many seeds at a time as memory allows, and then the ordering of the found nodes."""
+        """Queue the PageRank searches, for as many seeds at a time as memory allows, and then the ordering of the found nodes."""
         launch, sizes = self.launch, self.sizes
         begins = self.matrix("sizes_of_sets", self.most_seeds + 1, self.dtype)
         chosen = self.matrix("chosen", self.most_seeds * self.top, self.id_dtype)

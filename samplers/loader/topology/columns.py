@@ -11,7 +11,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.file_rows import FileRows
 
 MOST_AT_ONCE = 1 << 22
-"""Approximate maximum number of entries that are read together; a single hop of a batch may need more."""
+"""Approximate maximum number of entries of an edge array that are read together; a single hop of a batch may need more."""
 
 
 class NodeColumns(NamedTuple):

@@ -60,7 +60,7 @@ class EdgeFiles:
         return sum(part.read_s for part in self._parts.values())
 
     def batches(self, sampler: Any, asked: Sequence[tuple[Array, Address]]) -> list[tuple[SampledBatch, EdgeIds]]:
-        """Sample batches together by ``hoptrain.samplers.superbatch.window.grow_together``.
+        """Sample the batches of ``asked`` together, by ``hoptrain.samplers.superbatch.window.grow_together``.
 
         Args:
             sampler: a sampler with a ``hop_sampler``.

@@ -24,13 +24,13 @@ from hoptrain.samplers.loader.topology.edges import EDGE_ROWS, EdgeFiles
 _log = logging.getLogger(__name__)
 
 EDGE_SHARE = 4
-"""If edges are read from files, 1/N of the memory is for future steps that are sampled together and for their batches, with this N."""
+"""If edges are read from files, 1 / ``EDGE_SHARE`` of the memory is for future steps that are sampled together and for their batches."""
 SAMPLE_SHARE = 16
-"""If the graph is in memory, 1/N of the memory is for batches of future steps, with this N."""
+"""If the graph is in memory, 1 / ``SAMPLE_SHARE`` of the cache's memory is for batches of future steps."""
 HANDED_SHARE = 4
-"""If edges are read from files, 1/N of the memory for future steps is for batches that are being passed to workers, with this N."""
+"""If edges are read from files, 1 / ``HANDED_SHARE`` of the memory for future steps is for batches that are being passed to workers."""
 _TABLES = {"weights": TABLES_BYTES, "times": 4}
-"""Bytes per edge that sampling in memory takes in addition to these arrays: for alias tables, and for the order of edges by time."""
+"""Bytes per edge, by edge array, that sampling in memory takes in addition to the array: alias tables for weights, the order of edges for times."""
 _LEAST = 2
 """Minimum number of steps in flight, so that rows of one step can be read while trainers use another."""
 

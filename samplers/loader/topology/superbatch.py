@@ -65,7 +65,7 @@ class StepAccesses:
         return False
 
     def rows_of_next(self, later: Iterator[tuple[int, int]]) -> list[Array] | None:
-        """Return the rows of the next step for each table, or None after the last step; ``later`` yields epoch and step of those that follow."""
+        """Return the rows of the next step for each table, or None after the last step; ``later`` yields epoch and step of each step that follows."""
         if not self._rows:
             self._sample(later)
         return self._rows.popleft() if self._rows else None

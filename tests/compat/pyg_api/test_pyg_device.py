@@ -208,7 +208,7 @@ def test_an_iterator_whose_loader_is_iterated_anew_ends(data):
     old = iter(loader)
     next(old)
     next(iter(loader))
-    with pytest.raises(Exception, match="iterated anew"):
+    with pytest.raises(Exception, match="iterated again"):
         next(old)
 
 

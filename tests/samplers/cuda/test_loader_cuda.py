@@ -165,7 +165,7 @@ def test_a_device_cache_changes_no_bit_and_says_what_it_brings(small, caplog, ca
         f"gpu_cache: {rows} of 40 rows in device memory, {100 * rates[0]:.1f} % of the reads are expected to hit them (counted in 6 of 6 batches of "
         "epoch 0)",
         *(
-            f"gpu_cache: {100 * rate:.1f} % of the reads of epoch {epoch} hit it ({100 * rates[0]:.1f} % expected)"
+            f"gpu_cache: {100 * rate:.1f} % of the row reads of epoch {epoch} were hits ({100 * rates[0]:.1f} % expected)"
             for epoch, rate in enumerate(rates)
         ),
     ]

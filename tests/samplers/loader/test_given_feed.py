@@ -138,7 +138,7 @@ def test_a_new_epoch_ends_the_thread_of_the_one_before(work, feed):
     next(before)
     wanted = list(feed(0).epoch(work, place, ITEMS * 2, made))
     assert list(one.epoch(work, place, ITEMS * 2, made, is_ahead=True)) == wanted
-    with refused("batch 1", "iterator loader iterated anew", "another loader"):
+    with refused("batch 1", "iterator loader iterated again", "another loader"):
         next(before)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("hoptrain-ahead")]
 
@@ -225,7 +225,7 @@ def test_what_a_loader_may_not_do(work, feed, num_workers):
     before = one.epoch(work, place, ITEMS, made)
     next(before)
     assert len(list(one.epoch(work, place, ITEMS, made))) == 2
-    with refused("batch 1", "iterator loader iterated anew", "another loader"):
+    with refused("batch 1", "iterator loader iterated again", "another loader"):
         next(before)
 
 
