@@ -43,7 +43,7 @@ from hoptrain.trainers.commands.configs import FOLDER
 CITATION = [f"{data}_{arch}" for arch in ("gcn", "gat", "sage") for data in ("cora", "citeseer", "pubmed")]
 PRODUCTS = "synthetic_products"
 FOLDED = ["mutag_gin", "enzymes_gin", "proteins_gin"]
-"""Configurations of graph classification with ten-fold splits. Seed 1 is tested on fold 0, seed 2 on fold 1, and so on."""
+"""Configurations of graph classification with ten-fold splits. A training with seed 1 is tested on fold 0, a training with seed 2 on fold 1, and so on."""
 PLAIN = [*FOLDED, "flickr_attr_sage", "physics_gcn", "diabetes_sage", "wordnet_edges", "acm_rgcn", "acm_hgt", "acm_links"]
 PAIRED = ["pubmed_links", "ogbl_ddi", "fb15k237_distmult", "fb15k237_rgcn", "gowalla_lightgcn"]
 """Configurations whose plain PyG model is trained for the CPU time that hoptrain took with the same seed, or for the same number of epochs."""
@@ -58,7 +58,7 @@ UNIFORM: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "cora_mvs": ("cora_mvs", {"data.sampler.init_args.uniform_mix": "1.0"}),
 }
-"""Configurations with a sampler or task from a paper -> configuration and options that train on the same data set with uniform neighbour sampling."""
+"""Configuration with a sampler or task from a paper -> its baseline: the configuration and options for uniform neighbour sampling on the same data set."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -185,7 +185,7 @@ def _plain_score(name: str, spent: Mapping[int, float], seed: int) -> float:
 
 
 def fold_of(seed: int) -> int:
-    """Return the number of the fold on which a seed is tested."""
+    """Return the index of the fold on which a training with this seed is tested."""
     return (seed - 1) % FOLDS
 
 

@@ -38,12 +38,12 @@ BASELINES: Mapping[str, Callable[[Graph], AlgorithmSystems]] = {
 GOAL = 2.0
 """Speedup over a baseline that hoptrain aims for; marked in the figure."""
 SECONDS = {False: 0.3, True: 0.05}
-"""Approximate seconds per system and round, without and with ``--quick``."""
+"""Approximate seconds for which each system is timed in a round, by whether ``--quick`` is given."""
 _SCALE, _QUICK_SCALE = 0.2, 0.01
 _TOLERANCE = 0.2
-"""Relative difference in the edges of a mini-batch that is attributed to chance."""
+"""Largest relative difference between two systems' edges per mini-batch that is attributed to chance."""
 _COLORS = {"DGL": "#4a6c8c", "PyG": "#7a9a5a", "scipy": "#8e6bbf"}
-"""Colours of the figure, by the first word of a system's name."""
+"""Colours of the baselines in the figure, by the first word of a baseline's label."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +148,7 @@ def _line(record: Record) -> dict[str, Any]:
 
 
 def picture(records: Sequence[Record]) -> Any:
-    """Return the matplotlib figure: hoptrain's speed over each baseline's with as many threads, per graph and algorithm, on a logarithmic scale."""
+    """Return the matplotlib figure of hoptrain's speedup over each baseline with the same number of threads, per graph and algorithm (logarithmic scale)."""
     baselines = [record for record in records if not record["system"].startswith(HOPTRAIN)]
     graphs = list(dict.fromkeys(record["graph"] for record in records))
     names = list(dict.fromkeys(record["algorithm"] for record in records))

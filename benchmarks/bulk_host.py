@@ -2,12 +2,12 @@
 
 A bulk is several mini-batches that the GPU samples together, with one of two schedules: "sample" processes requests one by one, "transit" processes all
 requests for a node together. No GPU is needed: stubs replace the calls of the CUDA driver
-(``hoptrain.benchmarks.common.stub_driver``), so times are those of Python alone. Each is the minimum over the rounds, on one thread. Counts are those
+(``hoptrain.benchmarks.common.stub_driver``), so times are those of Python alone. Each time is the minimum over the rounds, on one thread. Counts are those
 of a bulk after the warm-up. The columns:
 
 * ``start_ms``: queueing a bulk.
-* ``finish_ms``: taking over its results once the device is done.
-* ``batch_ms``: creating one mini-batch of it.
+* ``finish_ms``: collecting the results of a bulk once the device is done.
+* ``batch_ms``: creating one mini-batch of a bulk.
 * ``feed_*``: all that the training process does per mini-batch (``DeviceFeed``): its share of the bulk, copying its arrays, gathering its rows and
   returning it. The time that torch's allocator and copies take on a device is not included.
 

@@ -1,6 +1,6 @@
 """What does a script written for PyG's or DGL's loaders gain from changing one import line to hoptrain?
 
-For each graph, fanouts and number of workers, the loader of the original import and that of the changed one are timed in interleaved rounds. The column
+For each graph, fanouts and number of workers, the loaders of the original and of the changed import line are timed in interleaved rounds. The column
 ``what`` says what is timed:
 
 ``loader``
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Time the original and the changed loader of each library on each graph."""
+    """Time each library's loader and hoptrain's replacement for it on each graph."""
     options.warn_if_busy()
     records: list[Record] = []
     for name in args.graphs:

@@ -5,9 +5,9 @@ of each cache line of every feature row. ``touch_share`` is the fraction of the 
 round. Results are medians over the rounds, and ratios are formed within a round. The files of ``hoptrain.benchmarks.baselines`` say how each baseline is
 set up.
 
-Each measurement is a whole short epoch, from the request for its first mini-batch until its last one is consumed. So no batch is prefetched before the
+Each measurement is a whole short epoch, from the request for its first mini-batch until its last mini-batch is consumed. So no batch is prefetched before the
 clock starts, no work is left over after it stops, and systems that are not being measured are idle. ``max_idle_share`` checks this: it is the CPU time
-of all systems and their workers while none is asked for batches, as a fraction of one core. Workers start in the warm-up.
+of all systems and their workers while no system is asked for batches, as a fraction of one core. Workers start in the warm-up.
 
 Systems are compared within a mode. In mode "all" each hop expands all nodes found so far, as in DGL; in mode "new" only those found by the previous hop, as
 in PyG. Every system is measured with each number of workers. hoptrain is also measured with its default, ``DEFAULT_WORKERS``. Baselines are also
@@ -48,7 +48,7 @@ from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.features.quantized import FORMATS
 
 DEFAULT_WORKERS = 0
-"""Default number of workers of a ``SampleLoader``. Without workers it samples with all cores, which a program that only loads does not use otherwise."""
+"""Number of workers that a ``SampleLoader`` has by default. Without workers it samples with all cores, which a program that only loads leaves idle."""
 IDLE_S = 1.0
 """Seconds during which the CPU time of idle loaders is measured."""
 
@@ -186,7 +186,7 @@ class LoaderSystem:
 
 
 class LostError(RuntimeError):
-    """A system that failed. The arguments are its label and the reason."""
+    """An error for a loader that failed. Its arguments are the label of the system and the reason."""
 
 
 def _own(mode: str) -> str:

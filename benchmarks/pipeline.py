@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OURS, ALONE, PAPER, FORWARD = HOPTRAIN, "no pipeline", "Raffi 2024", "forward only"
 _CROWDED_ROUNDS = 2
-"""Timed steps if there are more processes than cores. They suffice for memory, gradients and losses."""
+"""Number of timed steps if there are more processes than cores. Speeds then mean nothing, and two steps suffice to measure memory, gradients and losses."""
 STAGES, DATA, CHUNKS = (1, 2, 4), (1, 2), (1, 2, 4, 5, 10)
 PAPER_ROWS = (
     {"stages": 2, "data": 1, "chunks": 5, "speedup": 1.96},
@@ -37,7 +37,7 @@ PAPER_ROWS = (
     {"stages": 4, "data": 1, "chunks": None, "speedup": 1.33},
     {"stages": 2, "data": 2, "chunks": None, "speedup": 3.8},
 )
-"""Best speedups of the paper by stages and replicas, which run on machines with many cores there. Those above the bound come from memory, not from stages."""
+"""Best speedups of the paper, by number of stages and of replicas, on machines with many cores. Speedups above the bound are due to memory, not to stages."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +96,7 @@ def bound(stages: float, chunks: float, data: float) -> float:
 
 
 def records_of(launch: Launch, results: Sequence[dict[Way, Track]]) -> list[dict[str, Any]]:
-    """Return a row for each number of chunks. If there is only one process, a row for the whole batch at once comes first."""
+    """Return a table row for each number of chunks. With a single process, a row for the undivided batch comes first."""
     from hoptrain.benchmarks.pipelines.ranks import WHOLE
 
     first = results[0]
@@ -135,7 +135,7 @@ def _row(launch: Launch, chunks: int, tracks: Sequence[Track], alone: Track, who
 
 
 def forward_record(launch: Launch, chunks: int, flows: Sequence[Flow]) -> dict[str, Any]:
-    """Return the row of prediction. A batch is complete when the slowest process has finished it."""
+    """Return the table row of prediction without training. A batch is complete when the slowest process has finished it."""
     from hoptrain.benchmarks.pipelines.forward import BATCHES
 
     first, seconds, latency = (

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> Result:
     write(args.folder)
     lines = read_lines(args.folder)
     rows = rows_of(lines)
-    print(f"{args.folder / 'report.html'} and report.md were written")
+    print(f"wrote report.html and report.md to {args.folder}")
     return Result(records=rows, summary=summarize(rows), seeds=sorted({line["cell"]["seed"] for line in lines}))
 
 

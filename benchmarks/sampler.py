@@ -50,10 +50,10 @@ BASELINES: Mapping[str, Callable[[Graph], NeighborSystems]] = {
 _COUNTED = 2
 """Number of mini-batches whose cache lines are counted for the lower bound."""
 _MOST_SEEDS = 1024
-"""Maximum number of different mini-batches. If the epoch has more, timing repeats these."""
+"""Maximum number of different mini-batches that are timed. If an epoch has more, only its first ones are timed, repeatedly."""
 _PYTHON = "python"
 _SECONDS = 0.25
-"""Approximate seconds per system and round."""
+"""Approximate seconds for which each system is timed in a round."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -206,7 +206,7 @@ def _row(system: System, costs: Costs, floor: Array, edges_batch: float, replace
 
 
 def answers(systems: Sequence[System], costs: Costs, floors: Mapping[str, Array]) -> dict[str, float]:
-    """Return one case's part of the summary."""
+    """Return the values that one graph with its fanouts and batch size adds to the summary."""
     found: list[dict[str, float]] = []
     for own in (system for system in systems if system.name == HOPTRAIN):
         cost, threads = costs[own.label], own.threads

@@ -67,7 +67,9 @@ def run(args: argparse.Namespace) -> Result:
         weights, expected = (training.checkpoint()["state_dict"] for training in (disturbed, undisturbed))
     different = [name for name, value in expected.items() if not (value == weights[name]).all()]
     if different:
-        raise RuntimeError(f"after {steps} steps with faults these weights differ from those without: {', '.join(different)}")
+        raise RuntimeError(
+            f"after {steps} steps, these weights of the training with faults differ from those of the training without: {', '.join(different)}"
+        )
     counts = {f"num_{name}": float(count) for name, count in sorted(disturbed.sent.items())}
     summary = {"minutes": minutes, "steps": steps, "starts": disturbed.starts, **counts, "equal_weights": len(expected)}
     return Result(records=[summary], summary=summary, seeds=[SEED])
@@ -143,7 +145,7 @@ class Training:
 
         path = self._last()
         if path is None:
-            raise RuntimeError(f"no checkpoint was written: {self._text()}")
+            raise RuntimeError(f"the training has written no checkpoint: {self._text()}")
         checkpoint: dict[str, Any] = torch.load(path, weights_only=True)
         return checkpoint
 
@@ -155,14 +157,14 @@ class Training:
         deadline = time.monotonic() + _HANG_S
         while (written := self._written()) == self._seen:
             if self.process is None or self.process.poll() is not None:
-                raise RuntimeError(f"the training ended without a signal: {self._text()}")
+                raise RuntimeError(f"the training ended although no signal was sent to it: {self._text()}")
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the training has not written a checkpoint for {_HANG_S:.0f} s: {self._text()}")
             time.sleep(0.05)
         self._seen = written
 
     def send(self, target: str, number: signal.Signals, draw: random.Random) -> bool:
-        """Send a signal to a worker or a rank, and return whether there was one."""
+        """Send a signal to a random process of the kind ``target``, a worker or a rank; return False if no such process exists."""
         found = sorted(pid for pid, name in self._processes().items() if name == target)
         with suppress(ProcessLookupError):
             if found:
@@ -176,13 +178,13 @@ class Training:
         deadline = time.monotonic() + _END_S
         while left := self._processes():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{', '.join(left.values())} still run {_END_S:.0f} s after a rank has failed: {self._text()}")
+                raise RuntimeError(f"{', '.join(left.values())} still running {_END_S:.0f} s after a rank failed: {self._text()}")
             time.sleep(0.1)
         if self.process is not None:
             self.process.wait()
             self.process = None
         if cause not in self._text().strip().rpartition("\n")[2]:
-            raise RuntimeError(f"the last line does not contain '{cause}': {self._text()}")
+            raise RuntimeError(f"the last line of the training's output does not contain '{cause}': {self._text()}")
 
     def kill(self) -> None:
         """Kill all processes at once, as if the machine failed."""

@@ -40,10 +40,10 @@ CANDIDATES: Mapping[str, Mapping[str, Sequence[int]]] = {
         "shares": (32, 128),
     },
 }
-"""Schedule -> name of a threshold -> values to try instead of the table's.
+"""Schedule -> name of a threshold -> values to try instead of the one in ``hoptrain.kernels.cuda.thresholds``.
 
-Shared memory for staging and for the sums of a scan must fit in the 48 KiB of a launch. ``cache_bytes`` 0 means no direct lookup tables, whatever the
-graph. ``lanes`` are tried with replacement, since one thread draws all distinct neighbours of a request.
+The shared memory for staging and for the sums of a scan must fit in the 48 KiB that a launch may use. With ``cache_bytes`` 0, direct lookup tables are never
+used. ``lanes`` are tried with replacement, since without it one thread draws all neighbours of a request.
 """
 
 

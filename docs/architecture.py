@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1] / "hoptrain"
 
 
 class Layer(NamedTuple):
-    """Packages that may not import each other, and how the figure shows them."""
+    """A layer of the architecture: packages that may not import each other, and how the figure shows them."""
 
     packages: tuple[str, ...]
     about: str
@@ -47,7 +47,7 @@ UNDIVIDED = ("pyg", "dgl")
 
 
 class Station(NamedTuple):
-    """A station of a mini-batch's path, and the files or folders where it is."""
+    """A station of a mini-batch's path, with the files or folders that contain its code."""
 
     name: str
     about: str
@@ -66,18 +66,18 @@ PATH = (
     Station("loss", "a step of Lightning", ("trainers/tasks/nodes/task.py", "trainers/metrics/labels.py")),
 )
 IN_WORKER = 5
-"""Number of stations in a sampler process. The next station is between the processes."""
+"""Number of stations in a sampler process. The station after them, the queue slot, is between the processes."""
 
 WIDTH, BAND_WIDTH = 1000, 868
 LINE, GAP, BETWEEN = 15, 7, 24
-"""Height of a line of text, space between boxes of a column, and between columns."""
+"""Height of a line of text, space between the boxes of a column, and space between columns."""
 
 
 def architecture() -> str:
-    """Return the figure.
+    """Return the figure as the text of an SVG.
 
     Raises:
-        FileNotFoundError: a station names a place that the code no longer has.
+        FileNotFoundError: a station names a file or folder that no longer exists.
         CycleError: boxes of a layer import each other.
     """
     paths = {_module(path): path for package in LAYER_OF for path in sorted((ROOT / package).rglob("*.py"))}

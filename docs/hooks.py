@@ -1,6 +1,6 @@
-"""What ``mkdocs build`` makes besides the pages of this folder: options from the parser, the reference from the public names, results.
+"""Hooks of ``mkdocs build``, which generate pages: options from the parser, the API reference from public names, and benchmark results.
 
-Also pages of the notebooks, as they were run last, and the figure of the architecture.
+They also generate pages of the notebooks with the outputs of their last run, and the figure of the architecture.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from architecture import architecture
 
 ROOT = Path(__file__).parents[1]
 RESULTS = "../benchmarks/results/"
-"""How pages name the results of benchmarks, which lie outside of this folder: readers of the repository follow it."""
+"""Prefix of links to benchmark results. The results lie outside of this folder, and the links also work for readers of the repository."""
 REFERENCE = {"engine": "Graphs and data sets", "samplers": "Samplers and the loader", "trainers": "Training"}
-"""Titles of the reference's groups, by the package that defines their names."""
+"""Package -> title of the group of the API reference that has the package's public names."""
 
 
 def on_config(config: Any) -> None:
@@ -41,7 +41,7 @@ def on_config(config: Any) -> None:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add what is generated, and the results."""
+    """Add the generated pages and the benchmark results to the files of the site."""
     files.append(File.generated(config, "options.md", content=options_page()))
     files.append(File.generated(config, "pictures/architecture.svg", content=architecture()))
     for package in REFERENCE:
@@ -55,7 +55,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point at the results and the notebooks' pages where they lie in the site, put in the entries that the code states, and have results found last."""
+    """Adapt a page to the site: correct links to results and notebooks, insert the explanations of messages, and rank results last in the search."""
     if page.file.src_uri.startswith("results/"):
         page.meta["search"] = {"boost": 0.5}  # else a search for "resume" begins with tables
     markdown = re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", markdown)
@@ -64,19 +64,19 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def entries() -> str:
-    """The causes and cures of messages, by name."""
+    """Return the cause and the cure of each message, by name, as Markdown."""
     return "\n\n".join(
         f"## {name} {{#{name}}}\n\n{cause}\n\n**Cure.** {cure}" for name, (cause, cure) in EXPLAINED.items()
     )
 
 
 def public_names(package: str) -> list[str]:
-    """The public names that a package defines, sorted."""
+    """Return the public names that a package defines, sorted."""
     return sorted(name for name, home in hoptrain._HOME.items() if home.split(".")[1] == package)
 
 
 def reference_page(name: str, package: str) -> str:
-    """The docstrings of a public name, and the options that it passes to its base classes."""
+    """Return the reference page of a public name: its docstrings, and the options that it passes to its base classes."""
     thing = getattr(hoptrain, name)
     inherited = str(package == "engine").lower()  # graphs and data sets share most of their members
     parts = [
@@ -103,7 +103,7 @@ def _bases_with_options(thing: Any) -> list[type]:
 
 
 def notebook_page(path: Path) -> str:
-    """The cells of a notebook with their outputs: text, and pictures as part of the page."""
+    """Return the page of a notebook: its cells with their outputs, which are text or embedded pictures."""
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -126,7 +126,7 @@ def _output(output: Any) -> str:
 
 
 def options_page() -> str:
-    """A table of the options of ``hoptrain fit`` for each task."""
+    """Return the page with a table of the options of ``hoptrain fit`` for each task."""
     parts = [
         "# Options of `hoptrain fit`\n\nMade from the parser. An option of the table is given on the command line as `--data.batch_size 512`, in a "
         "configuration as `batch_size: 512` below `data:`. `hoptrain fit --data.sampler.help NeighborSampler` shows "

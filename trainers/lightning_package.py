@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 COPIES = {"pytorch_lightning": "lightning.pytorch", "lightning_fabric": "lightning.fabric"}
-"""Packages of ``pytorch-lightning``, and their copies in ``lightning``."""
+"""Package in the distribution ``pytorch-lightning`` -> its copy in the distribution ``lightning``."""
 
 _WRONG_ADVICE = (
     "The '.*_dataloader' does not have many workers",  # evaluation loaders hold one list of nodes
@@ -24,11 +24,11 @@ _WRONG_ADVICE = (
     "Couldn't infer the batch indices",  # predictions are in the order of nodes, not by batch
     "`isinstance\\(treespec, LeafSpec\\)`",  # concerns Lightning, not the user
 )
-"""Warnings of Lightning that do not apply to hoptrain's loaders and tasks, as patterns."""
+"""Regular expressions of Lightning's warnings that do not apply to hoptrain's loaders and tasks."""
 
 
 def unite_packages() -> None:
-    """Make one of the two copies an alias of the one that is imported already, or else of ``pytorch_lightning``.
+    """Make one of the two copies an alias of the copy that is already imported, or else of ``pytorch_lightning``.
 
     Raises:
         InputError: both copies are imported already.

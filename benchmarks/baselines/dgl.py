@@ -42,7 +42,7 @@ from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.arrays import Array
 
 Build: TypeAlias = Callable[[Any, Any, Workload], Callable[[Any], int]]
-"""Takes DGL, its graph and the workload. Returns a function that samples a tensor of seeds and returns the number of edges (or steps)."""
+"""A function of DGL, its graph and the workload. It returns a function that samples a tensor of seeds and returns the number of edges (or walk steps)."""
 
 
 def open_neighbor(graph: Graph) -> NeighborSystems:
@@ -124,7 +124,7 @@ def open_loader(data: Dataset) -> Callable[[Case, int], Epoch]:
 
 
 def open_mapped(prepare: Callable[[], None], data: Dataset) -> Callable[[Case, int], Epoch]:
-    """Return a function that opens DGL's loader with memory-mapped features, whose batches have their features as bytes.
+    """Return a function that opens DGL's loader with memory-mapped features. Its batches contain the features as raw bytes.
 
     Args:
         prepare: function to call when all other data are in memory.
@@ -182,7 +182,7 @@ def open_pair(data: Dataset, fanouts: Sequence[int], seeds: Array, batch_size: i
 
 
 def to_dgl(graph: Graph, layout: str = "csc", dtype: Any = None) -> Any:
-    """Return DGL's graph with its own copy of the arrays.
+    """Convert a graph to a DGL graph, which gets its own copy of the arrays.
 
     Args:
         graph: the graph.
@@ -198,7 +198,7 @@ def to_dgl(graph: Graph, layout: str = "csc", dtype: Any = None) -> Any:
 
 
 def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc", x: Any = None) -> Any:
-    """Return a data set as DGL's graph with int64 ids, features ``x`` and labels ``y`` (V,), by default copied. ``formats`` None allows all formats.
+    """Convert a data set to a DGL graph with int64 ids, features ``x`` and labels ``y`` (V,), copied by default. ``formats`` None allows all formats.
 
     Raises:
         InputError: DGL is not installed or cannot be imported.
@@ -213,7 +213,7 @@ def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc"
 
 
 def neighbor_sampler(fanouts: Sequence[int], kind: str = "NeighborSampler", **options: Any) -> Any:
-    """Return one of DGL's samplers of hops, whose fanouts are listed in the order of a model's layers, with that of the seeds last."""
+    """Return DGL's neighbour sampler of class ``kind``. DGL lists fanouts in the order of a model's layers, so that of the seeds comes last."""
     return getattr(installed.dgl().dataloading, kind)(list(reversed(fanouts)), **options)
 
 
@@ -343,4 +343,4 @@ _ALGORITHMS: Mapping[str, tuple[Build, str, str]] = {
     ),
     "shadow": (_shadow, "csc", "not counted: one subgraph for all seeds together"),
 }
-"""Algorithm -> builder, layout of the graph, and a note for the table."""
+"""Name of an algorithm -> builder, the format of DGL's graph that it needs, and a note for the result table."""

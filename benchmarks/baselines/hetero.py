@@ -1,4 +1,4 @@
-"""Scripts for the heterogeneous loaders of PyG and DGL, which ``hoptrain bench compat`` compares with the same scripts with one changed import line."""
+"""Training scripts with the heterogeneous loaders of PyG and DGL. ``hoptrain bench compat`` runs each also with one import line changed to hoptrain."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from hoptrain.samplers.programs.program import SamplingProgram
 def open_neighbor(mode: str, graph: Graph) -> NeighborSystems:
     """Return hoptrain's neighbour samplers for ``graph``, which is in memory.
 
-    With several threads there are two: in one each thread samples whole mini-batches, in the other all threads share each mini-batch.
+    With several threads it returns two systems: in one, each thread samples whole mini-batches; in the other, all threads share each mini-batch.
     """
 
     def systems(fanouts: Sequence[int], replace: bool, threads: Sequence[int]) -> Iterator[System]:
@@ -56,8 +56,8 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
 def open_loader(mode: str, data: Dataset, *, as_codes: bool = False) -> Callable[[Case, int], Epoch]:
     """Return a function that opens hoptrain's loader with its default settings, except for the mode of expansion.
 
-    Workers share the data set's files. Without workers the data set is in memory, as for baselines. With ``as_codes`` quantised features are left as codes, as
-    for a device, which decodes them itself; without it they are decoded here.
+    Workers share the data set's files. Without workers the data set is in memory, as for baselines. With ``as_codes``, quantised features are not decoded,
+    as for a GPU, which decodes them itself.
     """
     in_memory = cache(data.in_memory)
 
@@ -78,9 +78,9 @@ def open_loader(mode: str, data: Dataset, *, as_codes: bool = False) -> Callable
 
 
 def open_overhead(graph: Graph, mode: str, hops: int) -> Callable[[Sequence[Array], int], int]:
-    """Return a function that samples mini-batches of one seed and one neighbour per hop, and returns their number.
+    """Return a function that samples mini-batches of one seed and one neighbour per hop, and returns the number of mini-batches.
 
-    Almost all of their time is Python code that holds the GIL.
+    It spends almost all of its time in Python code that holds the GIL.
     """
     sampler, workspace = NeighborSampler([1] * hops, expand=mode), Workspace()
 

@@ -1,4 +1,4 @@
-"""The interface of scripts for a library's loader, which ``hoptrain bench compat`` compares with the same scripts with one changed import line."""
+"""The interface of training scripts with a library's loader. ``hoptrain bench compat`` runs each also with one import line changed to hoptrain."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pair:
 
 
 def close(loader: Any) -> None:
-    """End the workers. Those of torch's loaders end when their iterator is garbage-collected."""
+    """End the workers of a loader. The workers of torch's loaders end when the iterator is garbage-collected."""
     if hasattr(loader, "close"):
         loader.close()
     loader._iterator = None

@@ -1,7 +1,7 @@
 """The interface of the loaders in ``hoptrain bench loader``, and the consumer of their batches.
 
 A ``Consumer`` measures a loader in its own process (``hoptrain.benchmarks.common.child``), with features in that process's memory. Baselines return new
-tensors for every mini-batch. The C library's allocator returns large freed blocks to the system at once, so that each new one costs thousands of page
+tensors for every mini-batch. The C library's allocator returns large freed blocks to the system at once, so that each new block costs thousands of page
 faults; DGL's guide for CPUs therefore recommends tcmalloc. So baselines are measured with both allocators.
 """
 
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """Measurements of a consumed epoch: numbers of mini-batches, sampled edges and feature rows, and the seconds for reading the rows."""
+    """Measurements of a consumed epoch: its numbers of mini-batches, sampled edges and feature rows, and the seconds spent on reading the rows."""
 
     batches: int
     edges: int
@@ -44,14 +44,14 @@ class Load:
 
 
 Epoch: TypeAlias = Callable[[], Iterator[tuple[int, Array]]]
-"""Returns an iterator over the next epoch, which yields the number of sampled edges and the features (S, F) of each mini-batch."""
+"""A function that returns an iterator over the next epoch. For each mini-batch, it yields the number of sampled edges and the features (S, F)."""
 
 Open: TypeAlias = Callable[[Dataset], Callable[[Case, int], Epoch]]
-"""Takes a data set. Returns a function that opens a loader for a case and a number of workers."""
+"""A function that takes a data set, and returns a function that opens a loader for a case and a number of workers."""
 
 
 class Consumer:
-    """A consumer of one system's mini-batches: it prepares one case after another, and loads epochs of it."""
+    """A consumer of one system's mini-batches: it prepares one case after another, and loads epochs of each."""
 
     def __init__(self, open_loaders: Open, folder: Path) -> None:
         """Open the data set in ``folder``.
@@ -64,13 +64,13 @@ class Consumer:
         self._epochs: dict[int, Epoch] = {}
 
     def prepare(self, case: Case) -> None:
-        """Set the case, and close the loaders of the previous one with their workers."""
+        """Set the case to load, and close the loaders of the previous case with their workers."""
         self._epochs.clear()
         gc.collect()
         self._case = case
 
     def load(self, workers: int) -> Load:
-        """Load and consume one epoch of the case. No batch is prefetched before it, and none is left after it."""
+        """Load and consume one epoch of the case. No batch is prefetched before the epoch, and none is left after its end."""
         if self._case is None:
             raise RuntimeError("no case is set: call prepare() before load()")
         if workers not in self._epochs:
@@ -102,7 +102,7 @@ def touch(x, step):  # type: ignore[no-untyped-def]
 
 
 def persistent(batch_size: int, workers: int) -> dict[str, Any]:
-    """Return the arguments of the loaders of torch, PyG and DGL, with shuffled seeds and persistent workers."""
+    """Return the arguments with which the loaders of torch, PyG and DGL shuffle the seeds and keep their workers between epochs."""
     return {"batch_size": batch_size, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
 
 
@@ -121,7 +121,7 @@ class SlowSampler(NeighborSampler):
 
 
 def idle_cpu_share(batches: int, seconds: float = 1.0) -> float:
-    """Return the CPU time of a process that waits for one worker, which takes ``seconds`` for each of ``batches`` mini-batches, as a fraction of one core."""
+    """Return the CPU time, as a fraction of one core, of a process that waits for a worker, which takes ``seconds`` for each of ``batches`` mini-batches."""
     num_nodes = batches + 1
     ring = Graph(np.arange(num_nodes + 1), np.roll(np.arange(num_nodes), 1))
     loader = SampleLoader(Dataset(name="ring", graph=ring), SlowSampler(seconds), split=np.arange(num_nodes), batch_size=1, num_workers=1)

@@ -36,7 +36,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
 
 
 def to_scipy(graph: Graph) -> Any:
-    """Return the graph as a ``csr_array`` (V, V) float32 with its own memory, whose row for a node has 1 / d at each of its d in-neighbours."""
+    """Convert a graph to a ``csr_array`` (V, V) float32 with its own memory. A node with d in-neighbours has 1 / d in their columns of its row."""
     from scipy.sparse import csr_array  # imported here, so that processes whose memory is measured do not load scipy
 
     degrees = graph.in_degrees()
@@ -45,7 +45,7 @@ def to_scipy(graph: Graph) -> Any:
 
 
 def share_of_columns(rows: Any) -> Array:
-    """Return the squared norm of each column over the sum of all, (V,) float64. For the matrix of all rows this is FastGCN's sampling distribution."""
+    """Return the fraction that each column has of the matrix's squared norm, (V,) float64. For the whole matrix this is FastGCN's distribution."""
     squares = np.asarray(rows.multiply(rows).sum(axis=0)).ravel().astype(np.float64)
     shares: Array = squares / squares.sum()
     return shares

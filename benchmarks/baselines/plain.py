@@ -26,11 +26,11 @@ from hoptrain.trainers.tasks.items.graphs import GraphDataModule
 from hoptrain.trainers.tasks.nodes.data import NodeDataModule
 
 Step = tuple[Tensor, Tensor]
-"""Outputs and labels of a batch."""
+"""The model's outputs for a batch, and the batch's labels."""
 
 
 class Plain(NamedTuple):
-    """A model in PyG with its data, as the training loop needs them.
+    """A model in PyG with the functions that the training loop needs to train and evaluate it.
 
     Attributes:
         model: module with all parameters.
@@ -204,7 +204,7 @@ def _edges(config: Mapping[str, Any]) -> Plain:
     def step(chosen: Tensor) -> Step:
         vectors, decoder = model(x, edges), model.pairs
         if decoder is None:
-            raise TypeError("the model has no decoder for pairs of nodes: the task edges needs one")
+            raise TypeError("the model has no decoder for pairs of nodes: a configuration of task edges needs one")
         return decoder(torch.cat([*vectors[ends[:, chosen]]], -1)), y[chosen]
 
     return _dealt_out(model, labels, step, module.edges, module.batch_size)

@@ -1,9 +1,9 @@
 """Models of links and triples in plain PyG, trained for hoptrain's CPU time: the baselines of ``hoptrain bench accuracy --configs ogbl_ddi`` and others.
 
-Most are not comparable by epochs or batches: a step on links computes on the whole graph, since PyG's ``NeighborLoader`` needs pyg-lib, and PyG's example
-for triples has another loss than 1-vs-K. Two models are trained batch by batch as in the configuration instead: R-GCN, whose edges are sampled with a few
-lines of torch, with the distribution of ``NeighborSampler``; and LightGCN, which computes on the whole graph in the paper and in PyG's example too. Splits
-and metrics are hoptrain's for all.
+Most of these models cannot be compared after equal numbers of epochs or batches: a step on links computes on the whole graph, since PyG's ``NeighborLoader``
+needs pyg-lib, and PyG's example for triples has another loss than 1-vs-K. Two models are trained batch by batch as in the configuration instead: R-GCN,
+whose edges are sampled with a few lines of torch, with the distribution of ``NeighborSampler``; and LightGCN, which computes on the whole graph in the paper
+and in PyG's example too. Splits and metrics are hoptrain's for all.
 
 Each model is a pair: an iterator that trains, and yields when a validation is due; and a function that takes a split's name and returns its metric.
 """
@@ -201,7 +201,7 @@ class RGCN(nn.Module):
     """One layer of PyG's ``FastRGCNConv`` on entity embeddings, averaged over all edges of an entity, with relation embeddings for the decoder."""
 
     def __init__(self, triples: Tensor, num_nodes: int, num_relations: int, options: Mapping[str, Any]) -> None:
-        """Store the edges: ``triples`` (T, 3) in their direction, then all reversed."""
+        """Store the edges: first the ``triples`` (T, 3), then the same triples reversed."""
         super().__init__()
         from torch_geometric.nn import FastRGCNConv
 
@@ -218,7 +218,7 @@ class RGCN(nn.Module):
         self.kinds = torch.cat([kinds, num_relations + kinds])
 
     def forward(self, chosen: Tensor) -> Tensor:
-        """Return the entities' vectors, (V, C), from the ``chosen`` edges, in pieces, since PyG creates a matrix for each edge of a piece."""
+        """Compute the entities' vectors (V, C) from the ``chosen`` edges, in pieces: PyG creates a matrix for each edge of a piece at once."""
         inputs = self.table(torch.arange(self.table.num_embeddings))
         sums = sum(self.conv(inputs, self.edges[:, part], self.kinds[part]) for part in torch.split(chosen, 1 << 16))
         degrees = torch.bincount(self.edges[1, chosen], minlength=len(inputs)).clamp(min=1)
@@ -226,7 +226,7 @@ class RGCN(nn.Module):
         return vectors
 
     def drawn(self, entities: Tensor, numbers: Tensor, fanout: int) -> Tensor:
-        """Return up to ``fanout`` in-edges of each entity, uniformly without replacement, except for the triples ``numbers`` in both directions."""
+        """Draw up to ``fanout`` in-edges of each entity, uniformly without replacement. Triples with indices ``numbers`` are left out in both directions."""
         is_asked, is_left = torch.zeros(self.table.num_embeddings, dtype=torch.bool), torch.ones(len(self.kinds), dtype=torch.bool)
         is_asked[entities] = True
         is_left.view(2, -1)[:, numbers] = False

@@ -36,7 +36,7 @@ from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.engine.arrays import Array
 
 _MOST_BYTES = 1 << 28
-"""Maximum bytes that a call may use for a temporary array."""
+"""Maximum bytes of a temporary array in one call."""
 
 
 def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:
@@ -250,4 +250,4 @@ _ALGORITHMS: Mapping[str, tuple[Callable[[Any, Workload], Sample], str]] = {
     "saint_walk": (_saint("RandomWalk", "num_roots"), ""),
     "shadow": (_shadow, ""),
 }
-"""Algorithm -> builder of its sample function, and a note for the table."""
+"""Name of an algorithm -> function that builds its ``Sample``, and a note for the result table."""

@@ -47,15 +47,15 @@ class System:
 
 
 Sample: TypeAlias = Callable[[Array], int]
-"""Takes the seeds of one mini-batch and returns the number of its edges (or steps)."""
+"""A function that samples one mini-batch for the given seeds, and returns its number of edges (or walk steps)."""
 NeighborSystems: TypeAlias = Callable[[Sequence[int], bool, Sequence[int]], Iterable[System]]
-"""Takes fanouts (from the seeds outward), whether to sample with replacement, and thread counts. Returns the systems."""
+"""A function that takes fanouts (from the seeds outward), whether to sample with replacement, and thread counts, and returns the systems to time."""
 AlgorithmSystems: TypeAlias = Callable[[str, Workload, Sequence[int]], Iterable[System]]
-"""Takes an algorithm's name, the workload and thread counts. Returns the systems, none if the baseline does not have the algorithm."""
+"""A function that takes an algorithm's name, the workload and thread counts, and returns the systems to time; none if the baseline lacks the algorithm."""
 
 
 def open_baselines(baselines: Mapping[str, Callable[[Graph], T]], names: Sequence[str], graph: Graph) -> Iterator[T]:
-    """Open the named baselines with the graph, and yield them. Those that are not available are skipped with a message."""
+    """Open the named baselines with the graph, and yield them. Print a message for each baseline that is not available, and skip it."""
     for name in names:
         try:
             yield baselines[name](graph)
@@ -78,5 +78,5 @@ def pool_batches(pool: ThreadPoolExecutor, sample: Sample, seeds: Sequence[Array
 
 
 def num_steps(walks: torch.Tensor) -> int:
-    """Return the number of steps of walks, one walk per row, whose first column has the roots."""
+    """Return the total number of steps of random walks. Each row is a walk, and the first column holds the roots."""
     return int(walks.numel() - len(walks))

@@ -88,7 +88,7 @@ class Embedding(nn.Module):
 
 
 class Example:
-    """PyG's example, with its global variables as attributes."""
+    """A copy of PyG's example that has the example's global variables as attributes."""
 
     def __init__(self, events: Events) -> None:
         messages = torch.zeros(len(events.t), 1) if events.messages is None else torch.from_numpy(events.messages)
@@ -139,7 +139,7 @@ class Example:
 
     @torch.no_grad()
     def evaluate(self, split: str, num_negatives: int) -> dict[str, float]:
-        """Return the metrics of a split. Memory and neighbours must be in the state after the events before it."""
+        """Return the metrics of a split. Before the call, memory and neighbours must have read all events before the split."""
         self.modules.eval()
         parts = []
         for batch in TemporalDataLoader(self.parts[split], batch_size=_BATCH, neg_sampling_ratio=float(num_negatives)):

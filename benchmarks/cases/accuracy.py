@@ -116,7 +116,7 @@ def arguments(algorithm: Algorithm, training: Training) -> dict[str, Any]:
         TypeError: the algorithm has no arguments for training.
     """
     if algorithm.trained is None:
-        raise TypeError(f"{algorithm.sampler.__name__} has no arguments for training")
+        raise TypeError(f"{algorithm.sampler.__name__} defines no arguments for a training: set Algorithm.trained")
     return dict(algorithm.trained(training))
 
 

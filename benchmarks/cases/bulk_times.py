@@ -14,7 +14,7 @@ from hoptrain.samplers import Sampler, Workspace
 
 
 class TimedBulks:
-    """A callable for ``time_rounds`` that samples the bulk with the number of the call.
+    """A callable for ``time_rounds`` that samples a bulk at each call: call i samples bulk i.
 
     Attributes:
         host_s: for each call, seconds of work on the host: queueing the bulk, taking over the results, and creating the mini-batches.
@@ -54,5 +54,5 @@ class TimedBulks:
         return {name: float(np.median(getattr(self, name)[-rounds:])) for name in ("host_s", "device_s")}
 
     def device_ratio(self, other: TimedBulks, rounds: int) -> float:
-        """Return the speedup over ``other`` on the device: its time over this one's, the median over the last rounds."""
+        """Return the speedup of the device's part over ``other``: the time of ``other`` divided by this one's, the median over the last rounds."""
         return float(np.median(np.divide(other.device_s[-rounds:], self.device_s[-rounds:])))

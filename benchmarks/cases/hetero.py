@@ -1,4 +1,4 @@
-"""A heterogeneous graph for benchmarks: ``typed:mag``, which is the synthetic ogbn-mag, prepared as in a script."""
+"""The heterogeneous graph of the benchmarks: ``typed:mag``, the synthetic ogbn-mag with reversed relations and with features for all node types."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SETS = {
     "flickr_attr": "flickr_attr_sage",
     "hetero_acm": "acm_rgcn",
 }
-"""Data set -> configuration."""
+"""Name of a data set -> name of the configuration that trains on it."""
 WHOLE = "float32"
 
 

@@ -65,7 +65,7 @@ SECTOR = 32
 COPY_BYTES = 1 << 30
 MEMORIES = ("device", "pinned")
 _PASSES = {"device": 2, "pinned": 1}
-"""How often a copied byte counts, by the memory of the source: read and written in device memory, or transferred over the bus."""
+"""Number of transfers for which a copied byte counts, by the memory that it is copied from: a read and a write in device memory, or one over the bus."""
 
 
 def measure(args: argparse.Namespace) -> Result:

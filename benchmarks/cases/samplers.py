@@ -1,4 +1,4 @@
-"""The samplers that are compared: how ``hoptrain bench algorithms`` times each one, and how ``hoptrain bench accuracy`` trains with it.
+"""Settings of all compared samplers, for timing in ``hoptrain bench algorithms`` and for training in ``hoptrain bench accuracy``.
 
 ``configs/bench/end_to_end.yaml`` also uses some of them, with its own settings.
 """
@@ -38,12 +38,12 @@ CLUSTER_VERTICES = 1500
 """Approximate number of nodes per cluster. In Cluster-GCN's experiments Reddit's 233 thousand nodes have 1,500 clusters, 20 of which form a batch."""
 
 Options: TypeAlias = Mapping[str, Any]
-"""Arguments of a class or model, by name."""
+"""Keyword arguments of a sampler class or of a model."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Workload:
-    """An algorithm on a graph, as all systems get it.
+    """An algorithm with the graph and settings that all systems are given.
 
     Attributes:
         graph: graph in memory, with edge weights.
@@ -60,7 +60,7 @@ class Workload:
     units: Array
 
     def batches(self, first: int, number: int) -> list[Array]:
-        """Return the seeds of ``number`` mini-batches starting at number ``first``, epoch after epoch."""
+        """Return the seeds of ``number`` mini-batches, beginning with mini-batch ``first``, counted on over epochs."""
         schedule = Schedule(items=self.units, batch_size=self.batch_size, seed=SEED)
         return [schedule.batch_items(*divmod(i, schedule.num_steps)) for i in range(first, first + number)]
 
@@ -68,13 +68,13 @@ class Workload:
     def cluster_of(self) -> Array:
         """Cluster of each node as found by hoptrain, (V,) int64, which all systems use."""
         if not isinstance(self.sampler, ClusterSampler):
-            raise TypeError(f"{self.sampler} has no clusters")
+            raise TypeError(f"{type(self.sampler).__name__} does not divide nodes into clusters: use a ClusterSampler")
         return self.sampler.cluster_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Timed:
-    """How ``hoptrain bench algorithms`` times a sampler.
+    """Settings with which ``hoptrain bench algorithms`` times a sampler.
 
     Attributes:
         options: arguments of the sampler's class.
@@ -106,7 +106,7 @@ class Training:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Algorithm:
-    """A sampler of the list.
+    """A sampling algorithm that the benchmarks time or train with.
 
     Attributes:
         sampler: hoptrain's class.
@@ -125,9 +125,9 @@ class Algorithm:
     claims: bool = True
 
     def workload(self, graph: Graph, split: Array, quick: bool) -> Workload:
-        """Return the algorithm's workload on a graph, with ``quick`` for a small one. Precomputation happens here, and is not timed."""
+        """Return the algorithm's workload on a graph; with ``quick``, a small workload. Precomputation happens here, and is not timed."""
         if self.timed is None:
-            raise TypeError(f"{self.sampler.__name__} has no settings for timing")
+            raise TypeError(f"{self.sampler.__name__} has no settings for timing: set Algorithm.timed")
         options = {**self.timed.options, **(self.timed.quick if quick else {})}
         if self.deals == "clusters":
             options["num_clusters"] = max(2 * self.timed.batch_size, graph.num_nodes // CLUSTER_VERTICES)

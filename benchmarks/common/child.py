@@ -26,11 +26,11 @@ _GRACE_S = 5.0
 
 
 class ChildError(RuntimeError):
-    """Raised if the process failed, died, or did not answer in time, which the message says. The process no longer exists."""
+    """An error for a child process that failed, died or did not answer in time; the message says which. The process no longer exists."""
 
 
 class Child:
-    """A process that is started by the first call. After a failure the next call starts a new one."""
+    """A process that is started by the first call. After a failure, the next call starts a new process."""
 
     def __init__(
         self, make: Callable[..., object], *args: Any, environment: Mapping[str, str] | None = None, patience: float = 300.0

@@ -37,7 +37,7 @@ OUTPUT_BYTES = 12
 READS = 1 << 21
 """Number of random reads per measurement."""
 _PIECES = 8
-"""Number of pieces into which the reads are divided among threads."""
+"""Number of equal groups into which the reads are divided; a thread that has finished a group takes the next one."""
 COPY_BYTES = 256 << 20
 """Bytes of the source, and of the destination, of a timed copy. They exceed the CPU caches."""
 _IN_FLIGHT = 64
@@ -71,7 +71,7 @@ def count_work(graph: Graph, batches: Sequence[MiniBatch], line_bytes: int = CAC
 
 
 def count_lines(array: Array, places: Array, line_bytes: int = CACHE_LINE) -> int:
-    """Return the number of distinct cache lines that hold the elements ``array[places]``."""
+    """Return the number of distinct cache lines in which the elements ``array[places]`` are stored."""
     offset = array.ctypes.data % line_bytes
     touched = np.zeros((offset + array.nbytes) // line_bytes + 1, np.bool_)
     touched[(places.astype(np.int64) * array.itemsize + offset) // line_bytes] = True
@@ -79,7 +79,7 @@ def count_lines(array: Array, places: Array, line_bytes: int = CACHE_LINE) -> in
 
 
 def floor_parts(graph: Graph, threads: Iterable[int] = ()) -> dict[str, Callable[[int], int]]:
-    """Return the functions to time (``hoptrain.benchmarks.common.rounds``) for a graph, by name. They return their number of accesses or copied bytes.
+    """Return the functions to time (``hoptrain.benchmarks.common.rounds``) for a graph, by name. Each returns its number of accesses or of copied bytes.
 
     "line, 2" divides the accesses of "line" among two threads, which shows how well the machine scales. Together the functions take the memory of the
     graph plus half a gigabyte.
@@ -96,7 +96,7 @@ def floor_parts(graph: Graph, threads: Iterable[int] = ()) -> dict[str, Callable
 
 
 def floor_per_edge(cost: Mapping[str, Array], work: Work) -> Array:
-    """Return the lower bound per sampled edge, from the cost of one access of each of ``floor_parts``, in the same unit of time."""
+    """Return the lower bound per sampled edge, given the time of one access of each of ``floor_parts``. Times may have any unit."""
     floor: Array = (
         cost["line"] * (work.lines / work.edges)
         + cost["table"]
@@ -145,9 +145,9 @@ def _copy(source: Array, target: Array) -> int:
 
 @cpu_kernel
 def random_reads(memory: Any, begin: Any, num_reads: Any, places: Any) -> Any:
-    """Read ``num_reads`` random elements of ``memory``, ``len(places)`` at a time, starting at random number ``begin``.
+    """Read ``num_reads`` random elements of ``memory``, ``len(places)`` at a time. ``begin`` is the index of the first random number.
 
-    Returns their sum, so that the compiler cannot remove the reads.
+    Return the sum of the elements, so that the compiler cannot remove the reads.
     """
     total = np.int64(0)
     for first in range(begin, begin + num_reads, len(places)):

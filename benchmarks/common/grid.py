@@ -34,15 +34,15 @@ from hoptrain.engine import InputError
 from hoptrain.engine.files.untrusted_yaml import read_yaml
 
 FOUND = "found "
-"""Start of the line that a program prints with its measurements, as JSON."""
+"""Prefix of the line in which a cell's program prints its measurements as JSON."""
 SKIPPED = "skipped "
-"""Start of the line that a program prints if it cannot measure, with the reason."""
+"""Prefix of the line in which a cell's program prints why it cannot measure."""
 LINES = "cells.jsonl"
 COMPLETED, HUNG, FAILED, LEFT_OUT = "completed", "hung", "failed", "skipped"
 _KEYS = {"rounds", "limit", "all", "grids"}
 
 C = TypeVar("C", bound=Any)
-"""Class of the cells: a frozen dataclass of plain values, which validates them."""
+"""Class of the cells: a frozen dataclass that validates its fields, which are plain values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +113,7 @@ def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Path, *, again: bool = False) -> list[dict[str, Any]]:
-    """Run the cells and rounds that have no line in ``folder`` yet. Returns all of the grid's lines, including earlier ones.
+    """Run the cells and rounds that have no line in ``folder`` yet. Return all lines of the grid, including those of earlier runs.
 
     Args:
         grid: the cells.
@@ -154,7 +154,7 @@ def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Pa
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
-    """Return a folder's lines, the last one of each cell and round; empty if there is no file. Incomplete lines are skipped."""
+    """Return a folder's lines: the last line of each cell and round, without incomplete lines. The list is empty if there is no file."""
     path, found = folder / LINES, {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:

@@ -37,7 +37,7 @@ HOPTRAIN = "hoptrain"
 """Name of hoptrain in the result tables."""
 
 _LOOK_S = 0.2
-"""Seconds over which ``load`` measures."""
+"""Seconds for which ``load`` measures the CPU time of other programs."""
 _CHECKOUT = Path(__file__).resolve().parents[2]
 """Root folder of the repository, with the symbolic links of ``hoptrain/`` resolved."""
 PACKAGES = (
@@ -60,7 +60,7 @@ PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """A result of a benchmark.
+    """The result of a benchmark: its records, a summary of them, and the seeds.
 
     Attributes:
         records: the measurements, one flat row each.
@@ -83,7 +83,7 @@ def write_results(
     revision: str | None = None,
     load: Mapping[str, float] | None = None,
 ) -> Path:
-    """Write ``results.csv`` with the records and ``results.json`` with the records and their conditions. Returns the path of ``results.json``.
+    """Write ``results.csv`` with the records and ``results.json`` with the records and their conditions. Return the path of ``results.json``.
 
     Files are written atomically.
 
@@ -169,7 +169,7 @@ def machine() -> dict[str, Any]:
 
 
 def load() -> dict[str, float]:
-    """Return the load from other programs: ``busy_cores`` among this process's cores while it sleeps, and the ``load_average`` over a minute."""
+    """Return the load from other programs: ``busy_cores``, the number of cores that they use while this process sleeps, and the one-minute ``load_average``."""
     shares = psutil.cpu_percent(_LOOK_S, percpu=True)
     busy = sum(shares[core] for core in os.sched_getaffinity(0) if core < len(shares)) / 100
     return {"busy_cores": round(busy, 2), "load_average": round(os.getloadavg()[0], 2)}
@@ -186,7 +186,7 @@ def _cpu_model() -> str:
 
 
 def versions() -> dict[str, str | None]:
-    """Return the version of each relevant package, None if it is not installed. Imports nothing."""
+    """Return the version of each relevant package, or None if it is not installed. No package is imported."""
     found: dict[str, str | None] = dict.fromkeys(PACKAGES)
     for name in PACKAGES:
         try:

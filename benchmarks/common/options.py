@@ -20,7 +20,7 @@ QUICK_SCALE = 0.02
 _IDLE = 0.5
 """Largest load average, and largest number of cores used by other programs, with which a machine counts as idle."""
 _TOLERANCE = 0.05
-"""Largest relative difference in the number of sampled edges that is attributed to chance."""
+"""Largest relative difference in the number of sampled edges between two systems that is attributed to chance."""
 
 
 def add_graph_arguments(
@@ -104,7 +104,7 @@ def check_threads(threads: Sequence[int]) -> None:
 
 
 def warn_if_busy() -> None:
-    """Print a warning if other programs use the machine."""
+    """Print a warning if other programs use the cores of the machine."""
     found = harness.load()
     if max(found.values()) > _IDLE:
         print(
@@ -155,6 +155,6 @@ def key_of(name: str) -> str:
 
 
 def summarize(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the minimum of each ``min_*`` and the maximum of each ``max_*``."""
+    """Return the minimum of each value named ``min_*``, and the maximum of each named ``max_*``, over all ``answers``."""
     keys = sorted({key for answer in answers for key in answer})
     return {key: (max if key.startswith("max_") else min)(answer[key] for answer in answers if key in answer) for key in keys}

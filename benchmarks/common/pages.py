@@ -12,7 +12,7 @@ from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG, LEFT_OUT
 from hoptrain.engine import InputError
 
 Line: TypeAlias = Mapping[str, Any]
-"""A line of ``cells.jsonl``."""
+"""A line of ``cells.jsonl``: the result of a cell in one round."""
 
 _STACK_LINES = 12
 
@@ -52,7 +52,7 @@ def _base64(path: Path) -> str:
 
 
 def surroundings(lines: Sequence[Line]) -> str:
-    """Return sentences on a study's conditions: the machine, its load from other programs, the versions, the commits and the date."""
+    """Return a paragraph on a study's conditions: machine, load from other programs, versions of packages, commits and date."""
     last = lines[-1]
     machine = last["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in last["versions"].items() if version)
@@ -72,7 +72,7 @@ def _load(lines: Sequence[Line]) -> str:
 
 
 def options(lines: Sequence[Line], names: Sequence[str]) -> str:
-    """Return the values that some options have in a study's cells, as text."""
+    """Return a text with the values that the options ``names`` have in a study's cells."""
     return ", ".join(f"{name} {' or '.join(dict.fromkeys(str(line['cell'][name]) for line in lines))}" for name in names)
 
 

@@ -45,14 +45,14 @@ def write(path: Path, make: Callable[..., Any], *args: Any) -> None:
 
 
 def png(drawn: Any) -> bytes:
-    """Return a figure as a PNG."""
+    """Return a figure as the bytes of a PNG file."""
     buffer = BytesIO()
     drawn.savefig(buffer, format="png", dpi=_DPI)
     return buffer.getvalue()
 
 
 def svg(drawn: Any) -> bytes:
-    """Return a figure as an SVG with a transparent background, with text as text elements."""
+    """Return a figure as the bytes of an SVG file with a transparent background, in which text is stored as text elements."""
     from matplotlib import rc_context
 
     buffer = BytesIO()
@@ -62,7 +62,7 @@ def svg(drawn: Any) -> bytes:
 
 
 def open_frame(axes: Any) -> None:
-    """Hide the upper and right lines of the frame."""
+    """Hide the upper and the right line of the frame around a plot."""
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -86,7 +86,7 @@ def lanes(axes: Any, groups: Mapping[str, Sequence[tuple[str, T]]]) -> list[tupl
 
 SAMPLER = ("Neighbour sampling on the CPU: millions of sampled edges per second, longer is faster", "medges_s", "threads")
 LOADER = ("Mini-batches with features, consumed by the trainer: batches per second, longer is faster", "batches_s", "workers")
-"""Arguments of ``speeds``: the title, the column of the bars' lengths, and the column with the number of threads or workers."""
+"""Arguments of ``speeds`` for a plot of loaders: title, column with the speed, and column with the number of workers."""
 
 
 def speeds(records: Sequence[Record], title: str, speed: str, count: str) -> Any:

@@ -11,7 +11,7 @@ import psutil  # installed with PyG, which depends on it
 
 
 def family(pid: int | None = None) -> list[psutil.Process]:
-    """Return the process ``pid`` (default: this one) and its living descendants; an empty list if it no longer exists."""
+    """Return the process ``pid`` (by default this process) and its living descendants; an empty list if the process no longer exists."""
     with suppress(psutil.NoSuchProcess):
         first = psutil.Process(pid)
         return [first, *first.children(recursive=True)]
@@ -19,7 +19,7 @@ def family(pid: int | None = None) -> list[psutil.Process]:
 
 
 def cpu_seconds(found: Sequence[psutil.Process], *, ended_children: bool = False) -> float:
-    """Return the total CPU seconds of living processes, with ``ended_children`` also those of children that they have waited for."""
+    """Return the total CPU seconds of living processes. With ``ended_children``, include children that have ended and that their parents have waited for."""
     total = 0.0
     for process in found:
         with suppress(psutil.Error):

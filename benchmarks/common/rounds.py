@@ -13,13 +13,13 @@ from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 
 WARMUP = 2
-"""Number of warm-up rounds, which are not counted."""
+"""Number of warm-up rounds, whose times are discarded."""
 _MOST_UNITS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Measurements of one subject, which is a function that is timed.
+    """Measured times and amounts of work of one subject, a function that is timed.
 
     Attributes:
         ns: (rounds,) nanoseconds per unit of work. Ratios of two subjects are formed within each round, before the median is taken.
@@ -46,7 +46,7 @@ class Cost:
         return float(high - low) / self.median
 
     def over(self, other: Array) -> float:
-        """Return the median over the rounds of this cost divided by ``other`` (rounds,)."""
+        """Return the ratio of this cost to ``other`` (rounds,): the median of the ratios within each round."""
         return float(np.median(self.ns / other))
 
 
@@ -58,7 +58,7 @@ def time_rounds(
 ) -> dict[str, Cost]:
     """Time several subjects in interleaved rounds: each is called once per round, so that slow phases of the machine affect all of them.
 
-    The order rotates from round to round, so that none always runs after the same other one.
+    The order rotates from round to round, so that no subject always runs after the same other subject.
 
     Args:
         subjects: functions by name. Each takes the number of the call, from 0, does some work and returns its amount.
@@ -90,8 +90,8 @@ def _cost(seconds: Array, amounts: Array) -> Cost:
 class Paced:
     """A subject that adapts its number of units (such as mini-batches) so that a call takes about a given time.
 
-    So fast and slow systems are timed for equally long; timings of a few milliseconds would be unreliable. The first call compiles, and each later
-    one determines the number of units of the next.
+    So fast and slow systems are timed for equally long; timings of a few milliseconds would be unreliable. The first call compiles. Each later call
+    determines the number of units of the next call.
 
     Attributes:
         act: takes the number of the first unit and the number of units, processes them and returns the amount of work.
@@ -111,7 +111,7 @@ class Paced:
     _units: int = 0
 
     def __call__(self, call: int) -> int:
-        """Process some units. Returns the amount of work, or with ``by_unit`` the number of units."""
+        """Process the current number of units. Return the amount of work, or with ``by_unit`` the number of units."""
         units = self._units or self.least
         begin = self.clock()
         amount = self.act(sum(units for _, units in self.calls), units)

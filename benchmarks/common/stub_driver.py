@@ -74,7 +74,7 @@ class StubStream(DeviceStream):
         self.numba = driver.Stream(driver.binding.CUstream(0x7000), external=True)
 
     def wait_for(self, other: DeviceStream) -> None:
-        """Do nothing."""
+        """Do nothing, since no stub has queued work to wait for."""
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike) -> Any:
         """Return an array without memory."""
@@ -125,13 +125,13 @@ class StubStream(DeviceStream):
         self._counts.update(before)
 
     def synchronize(self) -> None:
-        """Only count the call."""
+        """Count the call, and return at once."""
         self._counts["synchronisations"] += 1
 
 
 @contextlib.contextmanager
 def giving_sizes(sizes: Mapping[str, Any], counts: Counter[str]) -> Iterator[None]:
-    """Within the context let drivers fetch the given sizes of a bulk, by name. They are repeated if the bulk has more mini-batches."""
+    """Within the context, let drivers fetch the given sizes of a bulk, by name. If the bulk has more mini-batches than sizes, the sizes are repeated."""
     rows_of: dict[tuple[Any, ...], tuple[list[int], Array]] = {}
 
     def fetch(driver: DeviceSampler[Any]) -> None:
@@ -148,7 +148,7 @@ def giving_sizes(sizes: Mapping[str, Any], counts: Counter[str]) -> Iterator[Non
 
 @contextlib.contextmanager
 def feeding(counts: Counter[str]) -> Iterator[None]:
-    """Within the context allow creating a ``DeviceFeed`` without a GPU; its stream is a ``StubStream``."""
+    """Within the context, allow creating a ``DeviceFeed`` without a GPU; its stream is a ``StubStream``."""
     where = "hoptrain.samplers.loader.device_feed"
     with mock.patch(f"{where}.DeviceStream", return_value=StubStream(counts)), mock.patch(f"{where}.check_cuda"):
         yield

@@ -10,7 +10,7 @@ WIDTH = 120
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], keys: int = 1) -> str:
-    """Return a table with its columns in the order in which their names first appear; None and missing values are empty.
+    """Return a Markdown table. Its columns have the order in which their names first appear in ``rows``; None and missing values are empty cells.
 
     A table wider than ``WIDTH`` is split into several below each other, each of which repeats the first ``keys`` columns.
     """

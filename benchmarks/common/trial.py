@@ -28,7 +28,7 @@ BEGIN = "begin"
 DONE = "done"
 """Line that the program prints when it has completed."""
 RAISED = "raised "
-"""Start of the line that the program prints when an exception has reached its top level."""
+"""Prefix of the line that the program prints when an exception has reached its top level."""
 _START_S = 240.0
 LEAVE_S = 6.0  # seconds that processes may outlive the first one before they count as orphans
 _MARK = "HOPTRAIN_TRIAL"
@@ -39,13 +39,13 @@ SLOW = 10.0  # factor by which a program may exceed its limit if it computes but
 
 
 def say(line: str) -> None:
-    """Print a line for the program that watches this one. It is a single write, since other processes print to the same file."""
+    """Print a line for the program that watches this program. The line is written at once, since other processes print to the same file."""
     os.write(sys.stdout.fileno(), f"\n{line}\n".encode())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """The outcome of a program.
+    """The outcome of a program that ran with a time limit.
 
     Attributes:
         ended: whether it ended by itself within the limit.
@@ -67,7 +67,7 @@ class Trial:
 
 
 def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
-    """Run ``command``, and kill all that is left of its processes afterwards.
+    """Run ``command`` up to the time limit, kill all processes that it leaves behind, and return the outcome.
 
     Args:
         command: program and arguments.
@@ -129,7 +129,7 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
 
 
 def is_busy(mark: str) -> bool:
-    """Return whether one of the processes is running or ready to run."""
+    """Return whether one of the program's processes, recognised by ``mark``, is running, ready to run, or in a wait that signals cannot interrupt."""
     return any(state_of(path) in "RD" for process in _marked(mark) for path in Path(f"/proc/{process.pid}/task").glob("*/stat"))
 
 

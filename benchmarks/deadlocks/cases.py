@@ -1,4 +1,4 @@
-"""Faults of a loader, one function for each case.
+"""Cases of ``hoptrain bench deadlock`` in which a loader fails, one function for each case.
 
 Every case runs in its own process, since it may hang: start this module as a program with the arguments ``CASE SYSTEM DATA SCRATCH``.
 Cases with several ranks are in ``hoptrain.benchmarks.deadlocks.ranks``.
@@ -32,7 +32,7 @@ from hoptrain.engine.queue.options import WorkerOptions
 from hoptrain.engine.queue.pool import WorkerPool
 
 EQUAL, DIFFERENT = "batches equal", "batches different"
-"""Lines that a case prints: whether its batches equal those of a run without a fault."""
+"""Lines that a case prints if its batches are equal to those of a run without a fault, or different from them."""
 _SHORT_STALL_S = 5.0  # hoptrain's default is two minutes, which would make a case take as long
 _OPEN_FILES = 256
 _PLENTY = 1000

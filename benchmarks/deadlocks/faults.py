@@ -32,7 +32,7 @@ class Fault:
         self._calls = 0
 
     def __call__(self, *_: object) -> None:
-        """Count the batch and run the action at the fourth one."""
+        """Count the batch, and run the action at the fourth batch."""
         self._calls += 1
         if self._calls == _STRIKE_AT:
             with suppress(FileExistsError):
@@ -56,7 +56,7 @@ def _spin() -> None:
 
 
 def _raise() -> None:
-    raise RuntimeError("the sampler broke once")
+    raise RuntimeError("simulated failure of the sampler")
 
 
 def _die_holding(name: str, lock: str) -> None:
@@ -105,13 +105,13 @@ class FaultySampler(NeighborSampler):
 
 
 class Numbers:
-    """A task of ``WorkerPool`` whose batches are numbers, and whose process dies once.
+    """A task of ``WorkerPool`` whose batches are plain numbers, and whose process dies once.
 
-    The batch of step s is the number s, a thousand times. The first process that makes step 7 dies in ``state``.
+    The batch of step s holds the number s a thousand times. The first process that makes the batch of step 7 dies at the moment that ``state`` names.
     """
 
     def __init__(self, state: str, scratch: Path) -> None:
-        """Choose when the process dies: "writing" its slot, or when it has "written" it. A file in ``scratch`` records the death."""
+        """Choose when the process dies: while it is "writing" its slot, or after the slot is "written". A file in ``scratch`` records the death."""
         self.state, self.mark = state, scratch / "died"
 
     def make_batch(self, epoch: int, step: int, allocate: Allocate) -> dict[str, Any]:

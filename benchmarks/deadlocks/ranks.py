@@ -34,7 +34,7 @@ from hoptrain.trainers.cli import main
 RANKS = 2
 _VICTIM, _STEP = 1, 5
 _UNEVEN = 1 - RANKS * BATCH_SIZE
-"""End of the slice of seeds in the case "uneven": with one seed left of the last step, one rank has 20 batches and the other 19."""
+"""End of the slice of seeds in the case "uneven". It leaves one seed for the last step, so one rank has 20 batches and the other 19."""
 _RACERS = 4
 _RACE_S = 120.0
 _ROUND_COLLECTIVES = 4
@@ -42,7 +42,7 @@ _RACE_BATCHES, _RACE_BATCH = 4, 8  # few and small batches, since the race occur
 
 
 def _raise() -> None:
-    raise RuntimeError("the model broke once")
+    raise RuntimeError("simulated failure of the model")
 
 
 _ACTIONS: Mapping[str, Callable[[], None]] = {"raise": _raise, "kill": die, "stop": stop, "nothing": lambda: None}

@@ -30,17 +30,17 @@ RESULTS = ROOT / "benchmarks" / "results"
 SECONDS = 570
 """Time limit of a part in seconds: less than ten minutes, including the time to end it."""
 _GRACE = 15
-"""Seconds that a part has to end its processes."""
+"""Seconds that a part has after its time limit to end its processes, before it is killed."""
 WELL, SKIPPED = "exit code 0", "not run"
 _COUNTED = ("sample_requests", "transit_threads", "transit_blocks", "ask_direct", "ask_packed", "mark_tiles", "number_tiles", "gather_rows")
-"""The kernels that should take most of the time."""
+"""Names of the kernels that Nsight Compute (``ncu``) measures, since they are expected to take most of the time."""
 _NATIVE = "gather_placed"
-"""The kernel that replaces ``gather_rows`` where CuPy is installed."""
+"""Name of the kernel that replaces ``gather_rows`` if CuPy is installed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A command with its limit.
+    """A command that ``make gpu`` runs, with its time limit.
 
     Attributes:
         question: the question that the part answers.
@@ -70,7 +70,7 @@ _PRODUCTS = ("--device", "cuda", "--graphs", "synthetic:products", "--fanouts", 
 
 
 def num_processes(cores: int) -> int:
-    """Return the number of test processes; three cores stay free for their child processes and the driver."""
+    """Return the number of test processes for ``cores``; three cores stay free for child processes of the tests and for the driver."""
     return max(1, cores - 3)
 
 
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, Part] = PAR
 
 
 def reason_against() -> str | None:
-    """Return why nothing can run on this machine, in one line, or None."""
+    """Return, in one line, why no part can run on this machine; None if parts can run."""
     return cuda_status() or ("CUDA is simulated here: unset NUMBA_ENABLE_CUDASIM" if is_simulated() else None)
 
 

@@ -10,7 +10,7 @@
 * ``samples``, if the ``topology`` is partitioned too: part of all of the above. It is an id for each node whose neighbours another machine samples, and
   in return a count, and the source and the position of each sampled edge.
 
-A cache of ``share`` 0 has slots for the rows of other machines that two steps use; a larger one has slots for that share of all rows in addition.
+A cache of ``share`` 0 has slots for the rows of other machines that two steps use; a larger cache has, in addition, slots for that share of all rows.
 
 *Weights*: ``hoptrain fit`` trains two epochs on ``digits-knn``, in processes that communicate through gloo and count as machines by ``HOPTRAIN_MACHINE``.
 The weights are compared with those of one machine that has as many ranks and all features. A run that has not ended within five minutes counts as hung.
@@ -37,7 +37,7 @@ median of five consecutive measurements.
 The summary has the worst of all runs: ``bytes_over_minimum`` and ``bytes_over_optimum`` (``sent`` over each), ``bytes_saved_by_cache`` (``unplanned`` over
 ``sent``, with the largest cache), ``wire_over_minimum`` (``rows`` over ``minimum``), ``step_s_error`` (relative error of ``foretold_s``),
 ``max_weight_difference``, ``memory_over_share`` (``beyond`` over ``share + cache``), and ``hung_cells``, the number of runs that hung or failed.
-``seconds`` is the time of a whole run with its start, on machines that share the cores of one, so it is only a hint.
+``seconds`` is the time of a whole run with its start. All machines share the cores of one computer, so this time is only a rough guide.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _for_training_alone(data: Dataset, seeds: Array) -> Dataset:
 
 def _counted(data: Dataset, number: int, method: str, topology: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return a record for each size of the cache."""
-    print(f"{data.name}: {number} machines, partitioned by {method}, graph {topology}", file=sys.stderr)
+    print(f"{data.name}: {number} machines, partitioned by {method}, graph {topology}: counting bytes", file=sys.stderr)
     records = []
     x: Any = data.x
     with tempfile.TemporaryDirectory() as folder:

@@ -110,11 +110,11 @@ class Cluster:
         return rows * (self.row_bytes + id_dtype(self.num_rows).itemsize)
 
     def slots(self, share: float) -> list[int]:
-        """Return each machine's slots: those for two steps' rows of other machines, and a share of all rows in addition."""
+        """Return the number of slots on each machine: enough for any two steps' rows of other machines, plus ``share`` of all rows."""
         return [2 * max(map(len, own)) + round(share * self.num_rows) for own in self._steps]
 
     def within(self, memory: int) -> tuple[list[CachedTable], int]:
-        """Return each machine's cache for a ``feature_cache`` of ``memory`` bytes (without slots if none fits), and the steps of a window."""
+        """Return each machine's cache for a ``feature_cache`` of ``memory`` bytes (without slots if none fits), and the number of steps in a window."""
         prefetch_steps, windows = (PARTED_LOOKAHEAD, PARTED_WINDOWS) if self.num_sampled else (LOOKAHEAD, WINDOWS)
         tables, found = [], []
         for rows, asked in zip(self._machines, self._asked, strict=True):
@@ -126,7 +126,7 @@ class Cluster:
         return tables, min(found)
 
     def unplanned(self) -> int:
-        """Return the bytes that are sent without a cache, if each step requests all rows of other machines that it uses."""
+        """Return the bytes that machines would send without a cache, if each step requested all rows of other machines that it uses."""
         return self.samples + self._in_bytes(sum(sum(map(len, own)) for own in self._steps))
 
     def optimum(self, slots: Sequence[int]) -> int:

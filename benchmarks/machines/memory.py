@@ -64,7 +64,7 @@ def _plain(hardly_any: Dataset, number: int, topology: str, args: Any) -> tuple[
     """
     found, runs = [], 1 if args.quick else _PLAIN_RUNS
     for run in range(runs):
-        print(f"{hardly_any.name}: {number} machines, graph {topology}: run {run + 1} of {runs} with hardly any data", file=sys.stderr)
+        print(f"{hardly_any.name}: {number} machines, graph {topology}: run {run + 1} of {runs} on a tiny data set", file=sys.stderr)
         outcome, held, shares = _run(hardly_any, number, "range", topology, args)
         found += [each - share for each, share in zip(held, shares, strict=True)]
         if outcome != "ended":

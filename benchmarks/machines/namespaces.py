@@ -15,7 +15,10 @@ from hoptrain.engine import InputError
 INTERFACE = "eth0"
 """Name of each machine's network interface; gloo reads it from ``GLOO_SOCKET_IFNAME``."""
 _LEAST_BURST, _BURST_S, _LATENCY = 16 << 10, 0.002, "200ms"
-"""Options of the rate limit: a burst has the bytes of 2 ms at the machine's rate, but at least 16 KiB. Larger ones would exceed the rate after a pause."""
+"""Options of the rate limit: minimum bytes of a burst, seconds of a burst at the machine's rate, and longest queueing time of a packet.
+
+A machine sends a burst without a limit after a pause, so longer bursts would exceed the rate.
+"""
 _numbers = count()
 
 
@@ -42,12 +45,12 @@ class Network:
     """
 
     def __init__(self, name: str, size: int) -> None:
-        """Choose the names of ``size`` machines; ``make`` creates their namespaces."""
+        """Choose the names of the namespaces of ``size`` machines; ``make`` creates the namespaces."""
         self._switch, self._names = f"{name}-switch", [f"{name}-{machine}" for machine in range(size)]
         self.addresses = [f"10.83.0.{machine + 1}" for machine in range(size)]
 
     def inside(self, machine: int) -> list[str]:
-        """Return the words to put before a command so that it runs on a machine."""
+        """Return the arguments to put before a command so that the command runs on the given machine."""
         return ["ip", "netns", "exec", self._names[machine]]
 
     def sent(self) -> list[int]:
@@ -93,7 +96,7 @@ class Network:
 
 @contextmanager
 def joined(size: int, rate_mbit: int = 1000) -> Iterator[Network]:
-    """Create ``size`` machines, each of which sends at most ``rate_mbit`` megabits a second.
+    """Create the namespaces of ``size`` machines, each of which sends at most ``rate_mbit`` megabits a second, for the duration of a ``with`` block.
 
     Raises:
         InputError: the system cannot create network namespaces.

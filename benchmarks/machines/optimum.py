@@ -1,4 +1,4 @@
-"""Numbers of rows that machines send: with hoptrain's plan, and the fewest with any plan."""
+"""Counts of the rows that machines send: with hoptrain's plan, and the fewest that any plan could send."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fewest(accesses: Sequence[Array], num_slots: int) -> int:
     """Return the fewest rows that any cache of ``num_slots`` rows has to fetch; each access is the distinct rows (M,) that are needed at once.
 
     From one access to the next the cache keeps the ``num_slots`` rows whose next use is the earliest (Belady's MIN). The rows of the current access need no
-    slots. This is optimal: if more rows would have to be kept than there are slots, it drops the row whose wait for its next use ends last.
+    slots. This is optimal: if there are fewer slots than rows to keep, the cache drops those whose next use is the latest.
     """
     num_rows = 1 + max((int(rows.max()) for rows in accesses if len(rows)), default=0)
     never = len(accesses)

@@ -44,7 +44,7 @@ def cells(num_ranks: int, machines: Sequence[int], ways: Sequence[tuple[str, str
                 write_partition(load_dataset(_DATA), own / "parts", number, method, graph=topology)
                 for memory in ("300KiB", "auto"):
                     print(
-                        f"{_DATA}: {num_ranks} ranks on {number} machines, partitioned by {method}, graph {topology}, feature cache {memory}",
+                        f"{_DATA}: {num_ranks} ranks on {number} machines, partitioned by {method}, graph {topology}, feature cache {memory}: training",
                         file=sys.stderr,
                     )
                     outcome, weights = _run(
@@ -99,7 +99,7 @@ def started(folder: Path, num_ranks: int, number: int, options: Sequence[str]) -
 
 
 def tell_logs(folder: Path) -> None:
-    """Print the last lines of each rank's log."""
+    """Print the last lines of the logs of all ranks."""
     for log in sorted(folder.glob("*/*.txt")):
         print(log.read_text()[-2000:], file=sys.stderr)
 

@@ -12,7 +12,7 @@ The prediction ignores headers of rows, network latency, other users of the netw
 from __future__ import annotations
 
 OF_MESSAGE = 420
-"""Overhead in bytes of a message of gloo's ring all-reduce, with headers and acknowledgements. Measured on network interfaces with 2, 4 and 8 ranks."""
+"""Overhead in bytes per message of gloo's ring all-reduce: headers and acknowledgements, as measured on network interfaces with 2, 4 and 8 ranks."""
 
 
 def gradients_sent(gradient_bytes: int, ranks: int) -> float:

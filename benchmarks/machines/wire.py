@@ -34,7 +34,7 @@ def cells(
 ) -> list[dict[str, Any]]:
     """Return a record of each run.
 
-    ``ways`` are pairs of a partitioning method and a topology. ``rows`` are the bytes that exceed a run with all data on each machine.
+    ``ways`` are pairs of a partitioning method and a topology. ``rows`` are the bytes sent in addition to those of a run with all data on each machine.
     """
     data = replace(data, splits={"train": data.split("train")}, validate=False)  # without evaluation, whose rows are not in the counts
     fit = (

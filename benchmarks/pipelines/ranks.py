@@ -25,13 +25,13 @@ from hoptrain.trainers.models.vig.gnn import ViG
 from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan
 
 Way: TypeAlias = tuple[str, int]
-"""How to train on a batch, and its number of chunks: ``whole`` (at once) and ``chunked`` (one chunk after another) use no pipeline, ``piped`` uses one."""
+"""A way to train on a batch, and its number of chunks. ``whole`` (one chunk) and ``chunked`` (chunks one after another) use no pipeline; ``piped`` uses one."""
 
 WHOLE: Way = ("whole", 1)
 SEED = 1
 BLOCKS = 8
 _GRADIENT_IMAGES = 20
-"""Largest batch for which gradients are compared; it is small, since double precision is slow."""
+"""Maximum number of images in a batch whose gradients are compared; it is small, since double precision is slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ class Launch:
     schedule: Any = "1f1b"
 
     def alone(self, chunks: int) -> Way:
-        """Return the way in which one process trains on the chunks of all replicas, one after another, each of the same size as in the pipeline."""
+        """Return the way in which a single process trains on the chunks of all replicas, one after another. Chunks have the same size as in the pipeline."""
         return "chunked", chunks * self.data
 
     def plan(self, chunks: int) -> Plan:

@@ -1,4 +1,4 @@
-"""A training that measures each part of its steps, and one on CUDA under ``torch.profiler``."""
+"""A training that measures each part of its steps, and a second training, on CUDA, under ``torch.profiler``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hoptrain.trainers.callbacks.finite_loss import NonFiniteLossMonitor
 from hoptrain.trainers.callbacks.timeline import BatchTraceCallback
 
 WARMUP = 5
-"""Number of steps before the measured ones."""
+"""Number of warm-up steps before the measured steps."""
 PARTS = ("loader", "forward", "backward", "optimiser")
 COUNTED = {
     "launches": ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"),
@@ -30,12 +30,12 @@ COUNTED = {
     "copies": ("cudaMemcpyAsync", "cudaMemcpy"),
     "waits": ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuEventSynchronize"),
 }
-"""Calls of CUDA in a profile, by the name of the record's field that counts them."""
+"""Field of a record -> names of the CUDA calls in the profile that it counts."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Setting:
-    """The options of a training.
+    """The options of a training that ``measure`` times.
 
     Attributes:
         data: the data set.
@@ -124,7 +124,7 @@ class StepClock(Callback):
     """
 
     def __init__(self, number: int) -> None:
-        """Record ``number`` steps after ``WARMUP`` others."""
+        """Create a clock that records ``number`` steps after ``WARMUP`` warm-up steps."""
         self.steps: list[list[float]] = []
         self._number = number
         self._last: float | None = None  # when the previous step of this epoch ended
@@ -139,7 +139,7 @@ class StepClock(Callback):
         self._stepping[1] = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Forget the last step, so that the time between epochs is not part of a step."""
+        """Discard the end of the last step, so that the time between epochs does not count as part of a step."""
         self._last = None
 
     def on_before_backward(self, *_: Any) -> None:
@@ -173,10 +173,10 @@ class StepClock(Callback):
 
 
 class StepProfile(Callback):
-    """A callback that profiles steps on CUDA after ``WARMUP`` others."""
+    """A callback that profiles steps on CUDA after ``WARMUP`` warm-up steps."""
 
     def __init__(self, steps: int) -> None:
-        """Profile ``steps`` steps."""
+        """Create a callback that profiles ``steps`` steps."""
         self._steps, self._done, self._begin, self._seconds = steps, 0, 0.0, 0.0
         self._profile: Any = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA])
 
@@ -199,7 +199,7 @@ class StepProfile(Callback):
 
 
 def count(events: Iterable[Any], steps: int, seconds: float) -> dict[str, float]:
-    """Return CUDA calls per step, and a step's milliseconds in which the GPU is busy and idle, and their sum.
+    """Return the numbers of CUDA calls per step, and the milliseconds per step in which the GPU is busy, in which it is idle, and their sum.
 
     Args:
         events: events of ``torch.profiler``.

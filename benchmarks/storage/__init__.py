@@ -77,7 +77,7 @@ _OURS = {"optimum", "optimum of one", *(f"plan {ahead}" for ahead in _LOOKAHEADS
 _THREADS = 64
 _PLAIN, _TYPED = "synthetic:papers100M", "synthetic:mag"
 PARTS = ("reads", "speed", "edges", "handover")
-"""The parts of this benchmark."""
+"""Names of the measurements of this benchmark, in the order in which they run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

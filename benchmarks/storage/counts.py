@@ -19,7 +19,7 @@ from hoptrain.samplers.loader.topology.superbatch import StepAccesses
 POLICIES = ("LRU", "S3-FIFO", "degree", "presampled")
 """Names of the cache policies that ``policies`` returns."""
 Accesses = Sequence[Sequence[Array]]
-"""Ascending distinct rows (B,) that a step uses, for each epoch and step."""
+"""For each epoch and each of its steps, the distinct rows (B,) that the step uses, ascending."""
 
 
 def accesses(data: Dataset, sampler: Sampler[Any, Any], schedule: Schedule, num_epochs: int) -> Accesses:

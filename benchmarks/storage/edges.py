@@ -43,12 +43,12 @@ from hoptrain.samplers.superbatch.handover import BatchReceiver, put
 
 MEMORY, TIER, MAP = "in memory", "tier", "map, MADV_RANDOM"
 _ROW = 4
-"""Numbers of a node's features. All systems keep them in memory, so that only the edges make a difference."""
+"""Number of features of a node. All systems keep the features in memory, so that only the place of the edges makes a difference."""
 _WARM = 256
-"""Number of warm-up steps of the tier, in which it reads the features."""
+"""Number of warm-up steps, in which hoptrain's feature cache (the tier) reads the features."""
 _STEPS = 32
 _SCRATCH = 40 << 20
-"""Bytes that a process needs to make and to process the arrays of a batch."""
+"""Bytes that a process needs to sample a batch and to process its arrays."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -74,7 +74,7 @@ class _MappedEdges:
 def speed(
     data: Dataset | HeteroDataset, fanouts: list[int], batch_size: int, batches: int, rounds: int
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Measure mini-batches a second for each place of the edges, and return records and a part of the summary.
+    """Measure mini-batches a second with edges read by the tier, mapped, and in memory. Return records and a part of the summary.
 
     Each system has one process that samples and gathers; the tier has another one, which samples ahead. A quarter of the tier's memory is for edges, the
     rest for the features. The control group of the map's process holds as many bytes of edges, and everything else that the process needs.
@@ -169,7 +169,7 @@ def _read(batch: Any) -> None:
 def handover(
     data: Dataset | HeteroDataset, fanouts: list[int], batch_size: int, is_quick: bool
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Measure what it costs to transfer a sampled step between processes, and return records and a part of the summary.
+    """Measure the processor time that it takes to transfer a sampled step between processes. Return records and a part of the summary.
 
     Records have the median milliseconds of processor time of a step on the graph in memory: to sample it (``sample_ms``), to serialise and send it in the
     process that samples ahead (``hand_ms``), and to receive it in a sampler process (``take_ms``).

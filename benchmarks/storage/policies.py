@@ -77,7 +77,7 @@ def _lru(rows, slot_of, row_of, before, behind):  # type: ignore[no-untyped-def]
 
 
 class S3Fifo:
-    """A cache with three queues: a tenth of the slots is for new rows, the others for rows used again; a third queue has ids evicted from the first.
+    """A cache with three queues: of new rows, with a tenth of the slots; of rows used again, with the other slots; and of ids evicted from the first.
 
     Source: Yang, Zhang, Qiu, Yue and Vigfusson, "FIFO queues are all you need for cache eviction" (SOSP 2023), algorithm 1.
     """
@@ -95,7 +95,7 @@ class S3Fifo:
         self._num_free = np.array([num_slots])
 
     def update(self, rows: Array) -> None:
-        """Count the uses of rows in the cache, and insert the others."""
+        """Count the uses of the rows that are in the cache, and insert the rows that are not."""
         queues = (self._queues, self._begins, self._lengths)
         _s3fifo(rows, self.slot_of, self._uses, self._is_ghost, queues, self._most, self._free, self._num_free)
 

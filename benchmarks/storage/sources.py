@@ -38,7 +38,7 @@ def features_of(data: Dataset) -> FileRows:
 
 
 def join(group: Path) -> None:
-    """Move this process to a control group, to which the memory that it allocates and maps from now on counts."""
+    """Move this process to a control group. Memory that it allocates and maps from now on counts towards the group's limit."""
     (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
@@ -65,7 +65,7 @@ class Source:
         return self.file.shape
 
     def gather(self, ids: Array, out: Array, run: int, step: int, workspace: Workspace) -> None:
-        """Gather rows: ``out[i] = table[ids[i]]``. In run 0, a rehearsal that only finds the size of a batch, they are read directly from the file."""
+        """Gather rows: ``out[i] = table[ids[i]]``. In run 0, which only determines the size of a batch, rows are read directly from the file."""
         if run:
             self._joined  # noqa: B018 - joins the group at the first access
             self.rows(ids, out, workspace)

@@ -28,7 +28,7 @@ from hoptrain.samplers.loader.task import SampleTask
 from hoptrain.samplers.loader.tier import FeatureCache
 
 _OWN_BYTES = 16 << 20
-"""Bytes that a process in a control group may use in addition to its features, for buffers of the queue and of sampling."""
+"""Bytes that a process in a control group may use in addition to those for features, for the buffers of the queue and of sampling."""
 _LINE_BYTES = 64
 
 
@@ -72,14 +72,14 @@ class System:
     filled: list[tuple[float, ...]]
 
     def __call__(self, call: int) -> int:
-        """Take the next batches, starting with the second epoch, and return their number."""
+        """Take the next batches, starting with the second epoch, and return how many were taken."""
         epoch, steps = piece(self.schedule.num_steps, self.batches, call)
         for path in self.dropped:
             drop_cached(path)
         return self.take(epoch + 1, steps)
 
     def take(self, epoch: int, steps: range) -> int:
-        """Take and use the batches of some steps, and return their number."""
+        """Take and use the batches of the given steps, and return how many were taken."""
         before = self.tier.filled if self.tier else Filled()
         for arrays, header in self._made(epoch, steps):
             self.use(header.filled(arrays))
@@ -152,7 +152,7 @@ def read_lines(batch: Any) -> None:
 
 
 def piece(num_steps: int, batches: int, call: int) -> tuple[int, range]:
-    """Return the epoch and the steps of a call: each epoch is divided into pieces of about ``batches`` steps."""
+    """Return the epoch and the steps whose batches the given call takes. Each epoch is divided among calls of about ``batches`` steps."""
     pieces = max(1, round(num_steps / batches))
     epoch, part = divmod(call, pieces)
     return epoch, range(part * num_steps // pieces, (part + 1) * num_steps // pieces)

@@ -10,9 +10,9 @@ from hoptrain.engine.arrays import Array
 
 SYSTEMS = ("hoptrain", "pyg", "dgl", "papers")
 HAVE = {"neighbor": SYSTEMS[:3], "cluster": SYSTEMS[:3], "ladies": ("hoptrain", "papers"), "fastgcn": ("hoptrain", "papers")}
-"""Algorithm -> systems that have it."""
+"""Name of an algorithm -> names of the systems that implement it."""
 PHASES = ("wait", "copy", "train", "all_reduce", "other")
-"""Phases of the trainer's time, in the order of a step. Together they make up the epoch."""
+"""Phases of the trainer's time, in the order in which they occur in a step. Their times add up to the time of the epoch."""
 ALLOCATORS = ("malloc", "tcmalloc")
 
 
@@ -106,7 +106,7 @@ class Cell:
 
 
 class Place(NamedTuple):
-    """A rank's number, and the seeds (N,) of an epoch of all ranks together."""
+    """The index of a rank, and the seeds (N,) of an epoch over all ranks."""
 
     rank: int
     seeds: Array

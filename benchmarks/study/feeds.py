@@ -1,4 +1,4 @@
-"""The loaders of a study's cells behind one interface, whose mini-batches are converted to the same blocks, and hoptrain's ``SampleLoader`` as one of them.
+"""The common interface of all loaders in a study, whose mini-batches are converted to the same blocks, and its implementation for ``SampleLoader``.
 
 ``SampleLoader`` has its default settings and selects each rank's share of the seeds itself. Without workers the data set is in memory. Each process
 records the seconds that it spends on sampling and on gathering features.
@@ -61,7 +61,7 @@ class Feed:
 
 
 class Clock:
-    """Seconds per process of a loader and kind of work.
+    """A clock that sums the seconds which each process of a loader spends on each kind of work.
 
     The counters are in shared memory, so that forked workers can write to them; each process has its own row.
     """

@@ -226,4 +226,4 @@ FEEDS: Mapping[str, Mapping[str, Callable[[Dataset, Cell, Place], Feed]]] = {
     "ladies": {"hoptrain": open_hoptrain, "papers": _open_papers},
     "fastgcn": {"hoptrain": open_hoptrain, "papers": _open_papers},
 }
-"""Algorithm -> system -> function that opens the loader."""
+"""Name of an algorithm -> name of a system -> function that opens the system's loader."""

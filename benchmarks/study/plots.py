@@ -77,7 +77,7 @@ def _by_ranks(rows: Sequence[Row]) -> dict[int, float]:
 
 
 def place_of(row: Row) -> str:
-    """Return a cell's conditions except its system, as text."""
+    """Return a text with all conditions of a cell except for its system."""
     parts = [
         row["arch"],
         f"{row['ranks']} rank{'s' if row['ranks'] > 1 else ''}",
@@ -115,7 +115,7 @@ def scaling(rows: Sequence[Row]) -> Any:
 
 
 def phases(rows: Sequence[Row]) -> Any:
-    """Plot the trainer's epoch as a bar of phases, with a thin bar below for its loader's work, which may run in other processes."""
+    """Plot the trainer's epoch as a bar divided into phases. A thin bar below shows the work of its loader, which may run in other processes."""
     figure, axes, lanes = _bars(rows)
     for lane, row in lanes:
         left = 0.0

@@ -18,7 +18,7 @@ NAMES = {"hoptrain": "hoptrain", "pyg": "PyG", "dgl": "DGL", "papers": "authors'
 PLACE = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset", "scale")
 """Fields that, together with the system, identify a cell in the table."""
 SHOWN = ("algorithm", "arch", "ranks", "workers", "batch_size", "allocator", "dataset")
-"""Fields of a cell that a report's row shows."""
+"""Fields of a cell that a row of the report shows."""
 _ASKED_ARCH, _ASKED_WORKERS = "sage", 2
 """Architecture and number of workers of the cells from which ``epoch_ratio_best_peer`` is computed."""
 
@@ -26,7 +26,8 @@ _ASKED_ARCH, _ASKED_WORKERS = "sage", 2
 def rows_of(lines: Sequence[Line]) -> list[Row]:
     """Return one row for each cell, in the order of the lines; values that were not measured are None.
 
-    ``several_sets`` is True if the study has several data sets or algorithms. ``apart`` is a text with other fields, if cells would look the same without them.
+    ``several_sets`` is True if the study has several data sets or algorithms. ``apart`` is a text with further fields, if several rows would look the same
+    without them.
     """
     cells: dict[str, list[Line]] = {}
     for line in lines:

@@ -100,7 +100,7 @@ def _device(rank: int, ranks: int) -> torch.device:
 
 
 def seeds_of(data: Dataset, cell: Cell) -> Array:
-    """Return the seeds of every epoch over all ranks, (N,), which are the same for all systems."""
+    """Return the seeds (N,) of an epoch over all ranks. They are the same in all epochs and for all systems."""
     seeds = data.split("train")
     if cell.num_seeds is None or cell.num_seeds >= len(seeds):
         return seeds

@@ -32,7 +32,7 @@ from typing import Any
 from hoptrain.benchmarks.study.table import PLACE, Row
 
 GATHERS_IN_TRAINER = ("pyg", "dgl")
-"""Systems whose trainer process gathers the features, as their loaders are set up here."""
+"""Systems whose features are gathered in the trainer's process, since the study sets up their loaders so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +118,8 @@ def check(rows: Sequence[Row], cores: int) -> list[Row]:
 def basis(rows: Sequence[Row], row: Row) -> list[Row]:
     """Return the cells that calibrate a system: one rank and the fewest workers; if these are 0, also the second fewest.
 
-    Cells with the same number of trainer threads as the row are preferred. If there are none, or the row has no number, those with the most threads are used.
+    Cells with the same number of trainer threads as the row are preferred. If there are none, or the row has no such number, cells with the most threads are
+    used.
     """
     same = [
         other

@@ -1,1 +1,1 @@
-"""How many bytes of device memory a bulk moves, counted from its launches, and what time that predicts."""
+"""Counts of the bytes of device memory that a bulk (mini-batches sampled together) moves, by kernel launch, and predictions of its time."""

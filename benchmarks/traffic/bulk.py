@@ -11,7 +11,7 @@ from hoptrain.benchmarks.traffic.facts import Facts
 from hoptrain.benchmarks.traffic.record import Launched
 
 TABLE = kernels.TABLE | transits.TABLE
-"""The function that counts a launch's bytes, by the name of its kernel: kernels of neighbour sampling and of the gather."""
+"""Name of a kernel -> function that counts the bytes of a launch, for the kernels of neighbour sampling and of the gather."""
 
 
 def count_bytes(launches: Sequence[Launched], facts: Facts, driver: Any) -> list[Moved]:

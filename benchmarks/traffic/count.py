@@ -113,7 +113,7 @@ class Count:
         return self.facts.sizes[self._names[id(self[name])]]
 
     def total(self, begin: str, end: str) -> int:
-        """Return the number of items between two sizes, over all mini-batches."""
+        """Return the size ``end`` minus the size ``begin``, summed over all mini-batches."""
         return int((self.size(end) - self.size(begin)).sum())
 
     @property
@@ -133,11 +133,11 @@ class Count:
         return len(self.facts.sizes["zeros"])
 
     def reads(self, name: str, items: float, part: float = 1.0) -> None:
-        """Count ordered reads of ``items`` entries, of which a random share ``part`` is needed; sectors with no needed entry are not read."""
+        """Count ordered reads of ``items`` elements, of which a random fraction ``part`` is needed. Sectors without a needed element are not read."""
         self._ordered(name, False, items, part)
 
     def writes(self, name: str, items: float, part: float = 1.0) -> None:
-        """Count ordered writes of ``items`` entries, of which a random share ``part`` is written."""
+        """Count ordered writes to an array of ``items`` elements, of which a random fraction ``part`` is written."""
         self._ordered(name, True, items, part)
 
     def _ordered(self, name: str, is_write: bool, items: float, part: float) -> None:
@@ -145,11 +145,11 @@ class Count:
         self.accesses.append(Access(name, is_write, items * size * (1 - (1 - part) ** (SECTOR / size))))
 
     def fetches(self, name: str, times: float, run: float = 1.0) -> None:
-        """Count ``times`` random reads of ``run`` consecutive entries."""
+        """Count ``times`` random accesses, each of which reads ``run`` consecutive elements."""
         self._anywhere(name, False, times, run)
 
     def scatters(self, name: str, times: float, run: float = 1.0) -> None:
-        """Count ``times`` random writes of ``run`` consecutive entries."""
+        """Count ``times`` random accesses, each of which writes ``run`` consecutive elements."""
         self._anywhere(name, True, times, run)
 
     def _anywhere(self, name: str, is_write: bool, times: float, run: float) -> None:
@@ -161,5 +161,5 @@ class Count:
 
 
 def sectors_of(run: Any, size: int) -> Any:
-    """Return the expected number of sectors of ``run`` consecutive entries of ``size`` bytes, with a random start."""
+    """Return the expected number of sectors that ``run`` consecutive elements of ``size`` bytes touch, if they start at a random address."""
     return 1 + (run - 1) * size / SECTOR

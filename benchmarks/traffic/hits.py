@@ -14,7 +14,7 @@ from hoptrain.samplers import NeighborSampler, Workspace
 
 
 def hit_rates(data: Dataset, sampler: NeighborSampler, schedule: Schedule, shares: Sequence[float]) -> Iterator[Record]:
-    """Yield the hit rates of a cache of the rows read most often in epoch 0, for each share of rows that it keeps.
+    """Yield the hit rates of a cache of the rows read most often in epoch 0, for each of ``shares``, the fraction of all rows that the cache holds.
 
     ``counted`` is the hit rate in epoch 0 itself, ``next`` that in epoch 1.
 

@@ -60,7 +60,7 @@ def sample_requests(count: Count) -> None:
 
 
 def takes_all(degrees: Any, fanout: int, mode: int) -> Any:
-    """Return whether all edges of columns of these degrees are taken."""
+    """Return, for nodes with these in-degrees, whether a hop takes all of their in-edges instead of drawing some."""
     if fanout < 0:
         return np.ones(len(degrees), np.bool_)
     return degrees <= fanout if mode == DISTINCT else degrees == 0
@@ -90,7 +90,7 @@ def scan_sums(count: Count) -> None:
 
 
 def add_sums(count: Count) -> None:
-    """Count the bytes of a launch that adds the sum of the previous tiles to each item; a warp reads it once."""
+    """Count the bytes of a launch that adds the sum of the previous tiles to each item; each warp reads this sum once."""
     items = count.total("begin", "end")
     count.reads("rows", items)
     count.writes("rows", items)
@@ -139,7 +139,7 @@ def find_repeated_packed(count: Count) -> None:
 
 
 def ask_packed(count: Count) -> None:
-    """Count the bytes of a launch in which each edge looks its neighbour up in the packed table and is overwritten by the word's index; new nodes claim one."""
+    """Count the bytes of a launch in which each edge finds its neighbour's word in the packed table, and stores the word's index. New nodes claim a word."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
     count.fetches("words", edges, _probes(count, count.facts.sizes[f"nodes{count.hop + 1}"].sum()))
@@ -148,7 +148,7 @@ def ask_packed(count: Count) -> None:
 
 
 def ask_direct(count: Count) -> None:
-    """Count the bytes of a launch in which each edge reads its neighbour's entry of the direct table; the entries of new nodes are lowered."""
+    """Count the bytes of a launch in which each edge reads its neighbour's entry of the direct table, and lowers the entry if the node is new."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
     count.fetches("entries", edges)
@@ -156,7 +156,7 @@ def ask_direct(count: Count) -> None:
 
 
 def mark_tiles(count: Count) -> None:
-    """Count the bytes of a launch in which each edge reads its neighbour's entry again; the first edge of each new node is marked."""
+    """Count the bytes of a launch in which each edge reads its neighbour's table entry again, and the first edge of each new node is marked."""
     edges = count.total("begin", "end")
     count.reads("neighbors", edges)
     count.fetches("entries", edges)
@@ -190,4 +190,4 @@ TABLE: dict[str, Callable[[Count], None]] = {
         find_repeated_packed, ask_direct, ask_packed, mark_tiles, number_tiles, read_entries,
     )
 }  # fmt: skip
-"""The function that counts a kernel's bytes, by the name of the kernel."""
+"""Name of a kernel -> function that counts the bytes of a launch."""

@@ -10,9 +10,9 @@ from hoptrain.benchmarks.traffic.count import Moved
 from hoptrain.engine import InputError
 
 LAUNCH_SECONDS = 2e-6
-"""Estimated overhead of a kernel in a captured CUDA graph: the gap to the next one, and its last thread blocks. No device has confirmed this guess."""
+"""Estimated overhead in seconds of a kernel in a captured CUDA graph: the gap before the next kernel, and the time of its last thread blocks. Not measured."""
 RANDOM_SHARE = 0.5
-"""Estimated share of the memory bandwidth for random accesses of single sectors, which move at least 64 bytes. No device has confirmed this guess."""
+"""Estimated fraction of the memory bandwidth that random accesses of single 32-byte sectors reach, since each moves at least 64 bytes. Not measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,11 +40,11 @@ DEVICES = {
         Device(name="h200", bandwidth=4.8e12, cache_bytes=50 << 20, threads=132 * 2048),
     )
 }
-"""GPUs by name, with the manufacturer's figures (SXM, A100 with 80 GB)."""
+"""GPUs by name, with the manufacturer's figures for the SXM versions; the A100 is the one with 80 GB."""
 
 
 def device_named(name: str, bandwidth: float | None = None) -> Device:
-    """Return one of ``DEVICES``, with another ``bandwidth`` in GB/s if given.
+    """Return the GPU of this name in ``DEVICES``. If ``bandwidth`` is given, in GB/s, it replaces the manufacturer's figure.
 
     Raises:
         InputError: there is no such device, or the bandwidth is not above 0.
@@ -55,7 +55,7 @@ def device_named(name: str, bandwidth: float | None = None) -> Device:
 
 
 def this_device(bandwidth: float | None = None) -> Device:
-    """Return the GPU of this process as the driver describes it, with another ``bandwidth`` in GB/s if given.
+    """Return the GPU of this process as the driver describes it. If ``bandwidth`` is given, in GB/s, it replaces the driver's figure.
 
     If the driver does not report the memory's bandwidth, it is taken from ``DEVICES``.
 

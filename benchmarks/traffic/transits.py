@@ -58,7 +58,7 @@ def _transits(count: Count, fanout: int, mode: int) -> _Transits:
 
 
 def count_requests(count: Count) -> None:
-    """Count the bytes of a launch that counts the requests of each node, if they yield edges."""
+    """Count the bytes of a launch that counts, for each node, the requests that yield edges."""
     found = _transits(count, count["fanout"], count["mode"])
     number, grouped, transits = len(count.requests.vertices), found.members.sum(), len(found.members)
     count.reads("nodes", number)
@@ -84,7 +84,7 @@ def claim_groups(count: Count) -> None:
 def enter_groups(count: Count) -> None:
     """Count the bytes of a launch that writes each request into its transit's range.
 
-    The first requests of the transits are written in order, since the transits were listed in their order; the others are at random positions.
+    The first request of each transit is written in order, since transits are listed in the order of these requests. Other requests have random positions.
     """
     found = _transits(count, count["fanout"], count["mode"])
     number, grouped, transits = len(count.requests.vertices), found.members.sum(), len(found.members)
@@ -98,12 +98,12 @@ def enter_groups(count: Count) -> None:
 
 
 def transit_threads(count: Count) -> None:
-    """Count the bytes of transits with little work, one thread each."""
+    """Count the bytes of a launch that samples the transits with little work, one thread for each."""
     _draw(count, THREAD)
 
 
 def transit_blocks(count: Count) -> None:
-    """Count the bytes of transits of a class with more work."""
+    """Count the bytes of a launch that samples the transits of one class, which have more work."""
     _draw(count, count["kind"])
 
 
@@ -138,4 +138,4 @@ def _draw(count: Count, kind: int) -> None:
 TABLE: dict[str, Callable[[Count], None]] = {
     function.__name__: function for function in (count_requests, claim_groups, enter_groups, transit_threads, transit_blocks)
 }
-"""The function that counts a kernel's bytes, by the name of the kernel."""
+"""Name of a kernel -> function that counts the bytes of a launch."""

@@ -46,7 +46,7 @@ FANOUTS: Mapping[str, tuple[int, ...]] = {
 _QUICK_FANOUTS = (10, 5)
 LIMIT_S = 900.0
 _TRIED_EPOCHS = 2
-"""Timed epochs of a training that tries a setting."""
+"""Number of timed epochs in a training that tries a setting."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,7 +138,7 @@ def cells_of(args: argparse.Namespace) -> list[Cell]:
 
 
 def settings(workers: Sequence[int] | None, *, quick: bool) -> list[tuple[int, int]]:
-    """Return the pairs of numbers to try: workers, and torch's threads.
+    """Return the settings to try, each a number of workers and a number of torch's threads.
 
     With workers, torch uses either all cores or only those that workers leave, at least one. With ``quick`` and default workers, each gets half of the cores.
     """

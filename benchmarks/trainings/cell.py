@@ -15,7 +15,7 @@ FEATURES = ("host", "pinned", "device")
 
 
 class System(NamedTuple):
-    """A system: its name, the module in this folder with its script, the packages of which it needs one, and the script's arguments."""
+    """A system: its name, the module in this folder with its script, alternative packages of which one must be installed, and the script's arguments."""
 
     name: str
     script: str
@@ -51,12 +51,12 @@ SYSTEMS = {
     "dgl-int64": System("DGL, int64", "dgl", ("dgl",), _DGL),
     "dgl-int32": System("DGL, int32", "dgl", ("dgl",), _DGL | {"ids": "int32"}),
 }
-"""Systems by the names that options take, in the order of tables and plots."""
+"""Systems by the name that an option takes, in the order in which tables and plots show them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """A training of one system.
+    """A training that one system runs: data set, model, loader settings and hardware.
 
     Attributes:
         system: key of ``SYSTEMS``.

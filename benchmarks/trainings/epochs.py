@@ -12,7 +12,7 @@ from hoptrain.benchmarks.common.processes import cpu_seconds, family, memory
 
 
 class Epochs:
-    """A training's epochs, timed: ``for _ in epochs`` runs one warm-up epoch, which starts workers and compiles, and then the timed epochs.
+    """A timer of a training's epochs: ``for _ in epochs`` runs one warm-up epoch, which starts workers and compiles, and then the timed epochs.
 
     Attributes:
         number: number of epochs, including the first one.
@@ -34,7 +34,7 @@ class Epochs:
         self._done = 0
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the number of each epoch."""
+        """Run the epochs: yield the index of each, and time the body of the loop."""
         for number in range(self.number):
             self.begin()
             yield number

@@ -18,7 +18,7 @@ PLACE = ("dataset", "scale", "arch", "hidden", "device", "features")
 """Fields that identify a training, for all systems and settings."""
 SETTING = ("workers", "threads")
 TOLERANCE = 3.0
-"""Percentage points by which an accuracy may be below the best of the systems with the same initial weights."""
+"""Percentage points by which an accuracy may be below the best accuracy of the systems with the same initial weights."""
 
 
 def place_of(cell: Mapping[str, Any]) -> Place:
@@ -27,7 +27,7 @@ def place_of(cell: Mapping[str, Any]) -> Place:
 
 
 def rows_of(lines: Sequence[Line]) -> list[Row]:
-    """Return a row for each system and training, at its best setting, which has the most rounds. Systems that are not available have no numbers."""
+    """Return a row for each system and training, at the system's best setting, which has the most rounds. Unavailable systems have no measurements."""
     groups: dict[Place, dict[str, dict[Place, list[Line]]]] = {}
     for line in lines:
         cell = line["cell"]
@@ -93,7 +93,7 @@ def _ratio(own: Mapping[int, float], baselines: Sequence[Mapping[int, float]]) -
 
 
 _COMPARED = {"": (HOPTRAIN, ("PyG", "DGL")), "_pyg": ("hoptrain.pyg", "PyG"), "_dgl": ("hoptrain.dgl", "DGL")}
-"""Suffix in the summary -> prefixes of the names of hoptrain's systems and of the baselines that are compared."""
+"""Suffix of a key in the summary -> prefix of the names of hoptrain's systems, and the prefix or prefixes of the baselines that they are compared with."""
 
 
 def _fastest(rows: Iterable[Row]) -> Row | None:

@@ -119,7 +119,7 @@ def _model(data: Dataset, arch: str, seed: int) -> tuple[Any, Any]:
 
 
 def scores_on(data: Dataset, setting: Setting, model: Any) -> tuple[float, float]:
-    """Return the accuracies of validation and test, computed with all neighbours."""
+    """Return the validation and test accuracies of ``model``, computed with all neighbours."""
     import torch
 
     from hoptrain.trainers.models.inference import layerwise_inference

@@ -1,7 +1,7 @@
-"""Trains on several machines by Ray Train: ``python ray_train.py FOLDER WORKERS``, where each machine's FOLDER has its part.
+"""Train on several machines with Ray Train: ``python ray_train.py FOLDER WORKERS``. FOLDER on each machine has its partition of the data set.
 
-A worker is a rank. Machines are counted by their first workers, as by any launcher, so there are as many as parts.
-A script to begin with: put your data set, sampler, model, accelerator and a folder that all machines see in the place of those here.
+A worker is a rank. Machines are counted by their first workers, as with any launcher, so there must be as many machines as partitions. This script is a
+template: replace the data set, the sampler, the model, the accelerator and the folder that all machines can access by your own.
 """
 
 import sys
@@ -12,7 +12,7 @@ from ray.train.torch import TorchTrainer
 
 
 def learn(config):
-    """What each worker does."""
+    """Train on one worker; Ray calls this function on each."""
     from hoptrain import NeighborSampler, NodeClassifier, NodeDataModule
     from hoptrain.trainers.callbacks.rank_watch import RankWatch
     from pytorch_lightning import Trainer, seed_everything

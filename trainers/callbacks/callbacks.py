@@ -27,7 +27,7 @@ _SHOWN = {
 }
 """Values that the progress bar shows in addition to the validation metric: logged name -> (name in the bar, format)."""
 _EVERY_S = 0.1
-"""Seconds between two updates of ``ThroughputMonitor``. Each costs up to a millisecond in Lightning, and the progress bar is not redrawn more often."""
+"""Seconds between two updates of ``ThroughputMonitor``. An update costs up to a millisecond in Lightning, and the progress bar is not redrawn more often."""
 
 
 class ThroughputMonitor(Callback):
@@ -37,7 +37,7 @@ class ThroughputMonitor(Callback):
 
     * ``Medges/s``: millions of edges per second in the blocks trained on.
     * ``wait_%``: percentage of the time spent waiting for batches. The run's first batch is excluded, since its wait includes the start of workers.
-    * ``queue``: with workers, the number of batches that were ready when the last one was taken.
+    * ``queue``: with workers, the number of batches that were ready when the last batch was taken.
     * ``hit_%``: with out-of-core features, the percentage of feature rows that were found in the cache and not read from disk.
 
     Examples:
@@ -191,7 +191,7 @@ class ProgressBar(RichProgressBar):
         return f"Epoch {current_epoch + 1}" + (f"/{last}" if last is not None and last > 0 else "")
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Return the values that the bar shows, formatted, by their short names."""
+        """Return the formatted values that the bar shows, by short name."""
         metrics = super().get_metrics(trainer, pl_module)
         score = getattr(pl_module, "score_name", "acc")
         shown = _SHOWN | {f"val_{score}": (f"val {score}", "{:.3f}")}
@@ -220,7 +220,7 @@ def _clock(seconds: float | None) -> str:
 
 
 class Summary(ModelSummary):
-    """A callback that prints a table of the model's modules, without Lightning's columns of sizes and FLOPs, which need an example input."""
+    """A callback that prints a table of the model's modules. It omits Lightning's columns of sizes and FLOPs, which need an example input."""
 
     @staticmethod
     def summarize(

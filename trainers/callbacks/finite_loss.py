@@ -19,7 +19,7 @@ class NonFiniteLossMonitor(Callback):
         self._has_said = False
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Check the loss of the step, at steps that are logged."""
+        """Check the loss of the step, if Lightning logs this step."""
         every = getattr(trainer, "log_every_n_steps", 0)  # missing in the stubs of Trainer
         if every and trainer.global_step % every == 0:
             self._look(trainer, "train_loss_step")

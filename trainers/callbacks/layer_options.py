@@ -20,11 +20,11 @@ from hoptrain.trainers.models.layered import LayerwiseModule
 Layer: TypeAlias = Callable[..., Any]
 """Type of the method ``layer(i, x, ...)`` of a ``LayerWise`` model."""
 _VARIANTS = 8
-"""Maximum number of variants of a layer that torch.compile may make, for example one for a single row and one for several rows."""
+"""Maximum number of variants of a layer that torch.compile may compile, for example a variant for a single row and a variant for several rows."""
 
 
 class LayerOption(Callback):
-    """A callback that wraps the layers of the module's ``LayerWise`` models in training. Evaluation, weights and their names do not change."""
+    """A callback that wraps the layers of the module's ``LayerWise`` models in training. Evaluation, weights and names of weights do not change."""
 
     _models: Sequence[Any] = ()
 
@@ -95,7 +95,7 @@ class ActivationCheckpointing(LayerOption):
     """
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Wrap the layers. ``CompiledLayers`` has wrapped them before, in ``on_fit_start``."""
+        """Wrap the layers. If ``CompiledLayers`` is used too, it has wrapped them before, in ``on_fit_start``."""
         self.put_on(trainer, module)
 
     def wrap(self, model: Any, layer: Layer) -> Layer:

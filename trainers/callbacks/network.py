@@ -19,7 +19,7 @@ _FILES_OF_RANK = 4  # files that a rank opens for each other rank: connections o
 def is_one_machine(trainer: Trainer) -> bool:
     """Return whether all ranks are on this machine.
 
-    ``num_nodes`` is not enough: launchers that start all ranks, such as Ray, leave it at 1. They set LOCAL_WORLD_SIZE, so this is checked too.
+    ``num_nodes`` is not enough: launchers that start all ranks, such as Ray, leave it at 1. They set LOCAL_WORLD_SIZE, so this function checks it too.
     """
     return trainer.num_nodes == 1 and int(os.environ.get("LOCAL_WORLD_SIZE", trainer.world_size)) == trainer.world_size
 

@@ -163,7 +163,7 @@ def own_ids(data: Any) -> Array | None:
 
 
 def read_nodes(path: Path, data: Any) -> Array:
-    """Read the ids of nodes from a file, and return their node numbers (N,) int64.
+    """Read the ids of nodes from a file, and return the node numbers (N,) int64 that the data set uses for them.
 
     Args:
         path: ``.npy`` (N,), or a table with the ids in its column ``id`` (or else its first column), as in the tables of the data set.

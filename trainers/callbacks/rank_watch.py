@@ -19,10 +19,10 @@ from hoptrain.trainers.watchdog.rank_agent import ADDRESS, RankAgent, current
 
 
 class RankWatch(Callback):
-    """A callback that ends all ranks when the first one fails, and reports the cause on each. A failed rank has 12 s to print its error.
+    """A callback that ends all ranks when the first rank fails, and reports the cause on each rank. The failed rank has 12 s to print its error.
 
     In your own script, failure detection starts after the rendezvous of the ranks and ends with ``fit``; with ``hoptrain fit`` it starts as soon as a
-    rank does. The callback also ends a rank when its torchrun ends, and turns a StopIteration of a hook into an error; both also with a single rank.
+    rank does. The callback also ends a rank when its torchrun ends, and turns a StopIteration of a hook into an error. It does both even with a single rank.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class RankWatch(Callback):
         self._own: RankAgent | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Start the watchdog of this rank, unless it has one."""
+        """Start the watchdog of this rank, unless the rank already has one."""
         end_with_launcher()
         raise_stop_iterations(trainer)
         agent = current()
@@ -60,7 +60,7 @@ def _position(trainer: Trainer) -> str:
 
 
 def watch_launch(trainer: Trainer) -> None:
-    """Replace Lightning's launcher. Ranks that it launches then have a watchdog from the start; other ranks have a rendezvous with a deadline."""
+    """Replace Lightning's launcher. Ranks that Lightning launches then have a watchdog from the start; other ranks have a rendezvous with a deadline."""
     launcher = trainer.strategy.launcher
     if isinstance(launcher, _SubprocessScriptLauncher) and trainer.world_size > 1:
         prepare_network(trainer)

@@ -1,4 +1,4 @@
-"""Rendezvous of ranks that were started one by one and have no watchdog yet. If some do not arrive within minutes, the others name them and end.
+"""Rendezvous of ranks that were started one by one and have no watchdog yet. If ranks are missing after minutes, the others report them and end.
 
 Without this module, torch would wait for half an hour and then report only a location in its source code.
 """
@@ -22,7 +22,7 @@ from hoptrain.trainers.watchdog.rank_agent import current
 from hoptrain.trainers.watchdog.server import listen
 
 RENDEZVOUS_S = 300.0
-"""Seconds that a rank waits for the others. This is long since users start ranks by hand in several terminals, and some ranks load more data than others."""
+"""Seconds that a rank waits for the other ranks. Users may start ranks by hand in several terminals, and some ranks load more data than others."""
 _LOOK_S, _HEARD_S = 0.1, 2.0
 _ABSENT = "hoptrain absent"
 _served: WeakValueDictionary[tuple[str, int], Store] = WeakValueDictionary()

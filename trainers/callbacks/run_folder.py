@@ -10,7 +10,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 
 
 class RunFolder(CSVLogger):
-    """A ``CSVLogger`` with a folder that no other run uses. Rank 0 creates the folder, and tries the next number if another run has just created that one."""
+    """A ``CSVLogger`` with a folder that no other run uses. Rank 0 creates the folder, and tries the next number if another run has just created the folder."""
 
     def _get_next_version(self) -> int:
         version = super()._get_next_version()
@@ -43,6 +43,6 @@ class Curves(TensorBoardLogger):
 
 
 def make_loggers(folder: str) -> list[Logger]:
-    """Return the loggers of a run below ``folder``: a ``RunFolder``, and ``Curves`` if tensorboard is installed."""
+    """Return the loggers of a run whose folder is created in ``folder``: a ``RunFolder``, and ``Curves`` if tensorboard is installed."""
     table = RunFolder(folder, name="")
     return [table, Curves(table)] if find_spec("tensorboard") else [table]

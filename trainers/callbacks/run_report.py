@@ -30,7 +30,7 @@ class RunReport(Callback):
             print(printable(f"hoptrain: {_how_to_resume(trainer)}"), file=sys.stderr, flush=True)
 
     def print_files(self, trainer: Trainer) -> None:
-        """Print what the run has written, and where."""
+        """Print which files the run has written, and where they are."""
         if not _writes(trainer):
             return
         found = [path for name in ("config.yaml", "metrics.csv", "events.out.tfevents.*") for path in sorted(self._folder.glob(name))[:1]]

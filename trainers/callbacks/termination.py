@@ -1,7 +1,7 @@
 """A callback that ends a run within seconds after SIGTERM: after the current batch, or in the middle of it if it takes over a second.
 
-Lightning's handler only sets a flag, which its loops check between batches. It interrupts neither a wait for a batch nor a validation, however long
-these take. With several ranks the handler also starts a collective, whatever the other ranks are doing.
+Lightning's handler only sets a flag, which its loops check between batches. It interrupts neither a wait for a batch nor a validation, however long they
+last. With several ranks the handler also starts a collective, whatever the other ranks are doing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``hoptrain bench NAME``: runs one benchmark, prints its table, and writes its ``results.json`` and ``results.csv``.
 
-A benchmark is a module or package in ``hoptrain.benchmarks`` that defines ``run``. Only the chosen one is imported.
+A benchmark is a module or package in ``hoptrain.benchmarks`` that defines ``run``. Only the chosen benchmark is imported.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _SIZES = {
     "tu_proteins": "1,113 graphs",
     "wordnet31": "117,791 nodes",
 }
-"""Sizes of data sets that the registry does not list, or lists without counts."""
+"""Sizes of the data sets that are missing in the registry of data sets, or have no counts there."""
 _LEGEND = """\
 minutes: measured on at most 2 cores, without a GPU, and rounded up; empty if not measured
 files: ready (nothing to fetch), download (fetched at the first use), yours (--data.dataset FOLDER), or missing: the file says what you have to provide"""
@@ -101,7 +101,7 @@ def known() -> dict[str, Path]:
 
 
 def with_paths(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with each configuration name after ``--config`` replaced by its path. A file of that name takes precedence.
+    """Return the arguments with each configuration name after ``--config`` replaced by its path. If a file has the same name, the file takes precedence.
 
     Raises:
         InputError: a value of ``--config`` is neither a file nor the name of a configuration.
@@ -119,7 +119,7 @@ def with_paths(arguments: Sequence[str]) -> list[str]:
 
 
 def with_run_config(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a command. Without ``--config``, add that of the run that wrote the checkpoint (except for ``fit``).
+    """Return a command's arguments. If ``--config`` is missing, add the configuration of the run that wrote the checkpoint (except for ``fit``).
 
     A run saves its ``config.yaml`` in the parent of the checkpoints' folder.
     """

@@ -31,7 +31,7 @@ from hoptrain.trainers.commands.table import aligned, megabytes
 _WIDTH = 120
 """Maximum width of a line of ``data info`` in characters."""
 _MOST_COLUMNS = 20
-"""Maximum number of feature columns whose ranges are printed one by one."""
+"""Maximum number of feature columns for which the range of each column is printed."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -99,9 +99,11 @@ def run_list(args: argparse.Namespace) -> int:
     entries = list_datasets(args.root)
     found = [entry for entry in entries if entry.is_found]
     print(aligned([["name", *_COUNTS, "state", "from", "what"], *map(_known, (e for e in entries if not e.is_found))], right=_NUMBERS))
-    print("\nabsent: downloaded on first use, into --root or $HOPTRAIN_CACHE/downloads\ngraphs: for --task nodes, links and hops")
+    print(
+        "\nabsent: hoptrain downloads the data set on first use, to --root or $HOPTRAIN_CACHE/downloads\ngraphs: use them with --task nodes, links and hops"
+    )
     if found:
-        print("\non this machine (--root, $HOPTRAIN_DATA):")
+        print("\ndata sets on this machine, in --root or $HOPTRAIN_DATA:")
         print(aligned([["name", *_COUNTS, "what"], *([e.name, *_counts(e), e.about] for e in found)], right=_NUMBERS))
     return 0
 

@@ -25,7 +25,7 @@ from hoptrain.trainers.tasks.options import check_folder
 
 _BATCHES = 10
 _TOLERANCE = 1e-4
-"""Largest allowed difference of logits, relative to the largest logit. Logits differ since a program may add float32 numbers in another order."""
+"""Largest allowed difference of logits, relative to the largest logit. An exported program may add float32 numbers in another order."""
 
 
 class Exporter(Trainer):
@@ -72,7 +72,7 @@ class Exporter(Trainer):
             )
         write_whole(path, content, "the exported model", "--out")
         print(
-            f"{out}: {len(content) / 1e6:.2f} MB; on {_BATCHES} batches its logits differ from the model's by at most {worst:.1g} of the largest"
+            f"{out}: {len(content) / 1e6:.2f} MB; on {_BATCHES} batches its logits differ from the model's by at most {worst:.1g} of the largest logit"
         )
 
     def _facts(self, model: NodeClassifier, datamodule: Any, fewest: int) -> dict[str, Any]:

@@ -151,11 +151,11 @@ def run(args: argparse.Namespace) -> int:
     for line in [*_of_columns(data), *label_notes(data.y, data.num_classes)]:
         print(printable(line))
     if ids is not None:
-        print(f"your id of each node: {args.out / IDS}")
+        print(f"wrote the id that each node has in your tables: {args.out / IDS}")
     folder = (
         f"./{args.out}" if any(entry.name == str(args.out) for entry in list_datasets(None)) else str(args.out)
     )  # the name of a public data set takes precedence over a folder
-    print(f"details: hoptrain data info {folder}\n{_next_step(folder, data)}")
+    print(f"for details, run: hoptrain data info {folder}\n{_next_step(folder, data)}")
     return 0
 
 

@@ -184,7 +184,7 @@ class HoptrainCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Remove the trace file from the configuration before classes are built.
 
-        Other commands reuse the run's copy of the configuration, and must not overwrite that file.
+        Other commands reuse the configuration that the run saves, and must not overwrite the run's trace file.
         """
         options = self.config[self.subcommand]
         self._timeline: str | None = options.pop("timeline", None)
@@ -299,7 +299,7 @@ class HoptrainCLI(LightningCLI):
                     warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
 
     def before_predict(self) -> None:
-        """Choose the nodes to predict, and check the plan of a pipeline."""
+        """Choose the nodes to predict, and check the plan if a pipeline predicts."""
         if (nodes := self.config[self.subcommand].nodes) is not None:
             self.datamodule.predict_ids = read_nodes(Path(nodes), self.datamodule.data)
             self.datamodule.items_to_predict()
@@ -375,7 +375,7 @@ _SUPPRESSED = (
     "Restoring states from the checkpoint path",  # "Restored all states" or "Loaded model weights" follow
     "` stopped: `max_",  # the expected end; the line about the bottleneck follows
 )
-"""Texts in Lightning's messages that are not shown. The warning about an unused GPU is another message, and is shown."""
+"""Texts that occur in the messages of Lightning to suppress. The warning about an unused GPU contains none of them, so it is shown."""
 
 
 def _is_shown(record: logging.LogRecord) -> bool:

@@ -36,7 +36,7 @@ _KNOWN_EPOCHS = 3
 _WORKERS = 2
 """Default number of sampler processes of a run."""
 _KEPT_READS = 64
-"""Maximum number of reads to keep for timing the disk. Each reads the rows of several steps."""
+"""Maximum number of planned reads that are stored for timing the disk. Each reads the rows of several steps."""
 
 
 class _Steps(NamedTuple):
@@ -67,7 +67,7 @@ def memory_facts(
     split: str = "train",
     weighted: bool = False,
 ) -> list[list[str]]:
-    """Return (name, value) rows that predict an epoch of out-of-core training.
+    """Return (name, value) rows with the predicted reads and times of an epoch of out-of-core training.
 
     Args:
         data: a ``Dataset`` or a ``HeteroDataset``, opened from a folder.

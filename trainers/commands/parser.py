@@ -39,7 +39,7 @@ _LINKED = {
     "seed_type": "the data set; leave it out",
     "num_hops": "the number of hops of the sampler, such as the number of its fanouts; leave it out and change data.sampler",
 }
-"""Descriptions of where a model option comes from that the user cannot set, by the property of the data module that sets it."""
+"""Name of a property of the data module that sets a model option -> text for the error that the user cannot set this option."""
 
 
 _load = get_loader("yaml")
@@ -85,7 +85,7 @@ def _explain(parser: OptionParser, message: str, error: Exception | None) -> str
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, its cause, the cause of that, and so on."""
+    """Yield an error, its cause, the cause of its cause, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -61,7 +61,7 @@ EXAMPLES = {
 
 
 class Formatter(DefaultHelpFormatter):
-    """A help formatter that keeps the line breaks of the description, and wraps what is longer than a line."""
+    """A help formatter that keeps the line breaks of the description, and wraps its longer lines."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(_wrapped(indent + line, width) for line in text.splitlines())

@@ -20,8 +20,10 @@ from hoptrain.trainers.tasks.nodes.task import NodeClassifier
 
 _SIZES: Any = _config
 Inputs = tuple[Tensor, Tensor, list[dict[str, Tensor]]]
-"""Inputs of an exported program: x (S, F) features of the input nodes as stored; their (S,) float32 in-degrees in the whole graph; and for each block
-a dict of ``indptr``, ``indices`` and, if there are any, ``weights`` and ``edge_attr``."""
+"""Inputs of an exported program: features x (S, F) of the input nodes as stored, their in-degrees (S,) float32 in the whole graph, and a dict for each block.
+
+A dict holds the block's ``indptr``, ``indices`` and, if there are any, ``weights`` and ``edge_attr``.
+"""
 
 
 class ExportedModel(NamedTuple):

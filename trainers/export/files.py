@@ -20,9 +20,9 @@ from hoptrain.engine import InputError
 from hoptrain.trainers.export.exported import Inputs
 
 FACTS = "hoptrain.json"
-"""Name of the extra file of a .pt2, and of the metadata property of an .onnx, that describes the inputs of the program."""
+"""Name of the extra file in a .pt2 file, and of the metadata property in an .onnx file, that describes the program's inputs."""
 ExportedFile: TypeAlias = tuple[bytes, Callable[[Inputs], Tensor]]
-"""Content of the file, and a function that runs the program read back from it."""
+"""Content of an exported file, and a function that runs the program read back from this content."""
 
 
 def as_pt2(exported: ExportedProgram, facts: dict[str, Any]) -> ExportedFile:

@@ -20,10 +20,10 @@ FEEDBACK = {"gradient-norms": "gradient_norms", "history": "variance_reduction"}
 
 
 class Feedback(nn.Module):
-    """A base class of training hooks that a sampler needs. Methods do nothing by default. Buffers differ between ranks, and are not weights."""
+    """A base class of training hooks that a sampler needs. By default, methods do nothing. Each rank has its own buffers, which are not weights."""
 
     def wrap(self, apply: Apply) -> Apply:
-        """Return the function that applies the model in training: ``apply``, or one that replaces or observes it."""
+        """Return the function that applies the model in training: ``apply`` itself, or a function that replaces or observes it."""
         return apply
 
     def commit(self) -> None:
@@ -33,7 +33,7 @@ class Feedback(nn.Module):
         """Prepare a new epoch; every rank calls it."""
 
     def tables(self) -> dict[str, Tensor]:
-        """Return this rank's tensors for a checkpoint by name; loading a checkpoint writes into them."""
+        """Return the tensors that this rank adds to a checkpoint, by name. Loading a checkpoint overwrites their values."""
         return {}
 
 

@@ -23,13 +23,13 @@ class GradientNorms(Feedback):
     """
 
     def __init__(self, sampler: MVSSampler, num_nodes: int) -> None:
-        """Create the buffer ``norms`` (V,) with the norms of the current epoch; -1 stands for a node without one."""
+        """Create the buffer ``norms`` (V,) for the norms of the current epoch; -1 marks a node without a norm."""
         super().__init__()
         self._sampler = sampler
         self.norms = torch.full((num_nodes,), UNSEEN)
 
     def wrap(self, apply: Apply) -> Apply:
-        """Return a function that calls ``apply`` and records the norms."""
+        """Return a function that calls ``apply`` and records the gradient norms of the seeds."""
 
         def noted(x: Tensor, batch: MiniBatch, degrees: Tensor) -> Tensor:
             outputs = apply(x, batch, degrees)

@@ -29,7 +29,7 @@ class History(nn.Module):
     """
 
     def __init__(self, num_nodes: int, widths: Sequence[int]) -> None:
-        """Start with zeros.
+        """Create the tables, filled with zeros.
 
         Args:
             num_nodes: number of nodes, V.
@@ -61,7 +61,7 @@ class History(nn.Module):
 
     @torch.no_grad()
     def update(self, layer: int, h: Tensor, batch: MiniBatch) -> None:
-        """Store the inputs ``h`` (num_src, C) of a layer in its table, after the step that used the old ones."""
+        """Store the inputs ``h`` (num_src, C) of a layer in its table. Call this after the step, which uses the old inputs."""
         self.table(layer)[batch.node_ids[: len(h)].long()] = h.detach().to(self.table(layer).dtype)
 
     def table(self, layer: int) -> Tensor:

@@ -16,8 +16,8 @@ from hoptrain.trainers.metrics.links import pooled
 class PerLabelMetric(Metric):
     """A metric averaged over the labels that have positive and negative examples, as in ``ogb.graphproppred.Evaluator`` (Hu et al. 2020).
 
-    Unknown labels (-1) do not count. For two classes the metric is that of one class. For more classes it is the mean over classes of each against all
-    others (scikit-learn's ``roc_auc_score(multi_class="ovr")``). It is NaN if no label has both kinds of examples.
+    Unknown labels (-1) do not count. For two classes the metric is that of one class. For more classes, the metric of each class against all others is
+    averaged (scikit-learn's ``roc_auc_score(multi_class="ovr")``). The result is NaN if no label has both kinds of examples.
     """
 
     full_state_update = False

@@ -46,12 +46,12 @@ _SCORES: dict[Kind, _Scores] = {
         "r2": ("R2", lambda number: R2Score()),
     },
 }
-"""Metrics by kind of labels and name: the title, and a function that makes the metric for a number of classes, labels or targets."""
+"""Kind of labels -> name of a metric -> its title, and a function that makes the metric for a number of classes, labels or targets."""
 _TEXT = {"classes": "{} classes, one", "labels": "{} labels, several", "targets": "{} targets of a regression for"}
 
 
 class Labels(NamedTuple):
-    """The labels of examples: their kind and number.
+    """A description of labels: their kind, and the number of classes, labels or targets.
 
     Attributes:
         kind: classes (one of C per example), labels (any of C), or targets (C numbers).
@@ -62,7 +62,7 @@ class Labels(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        """Return a description, such as ``3 classes, one``."""
+        """Return a description, such as ``3 classes, one``, that a message continues with the example, such as ``a node``."""
         return _TEXT[self.kind].format(self.number)
 
     def title(self, metric: str) -> str:
@@ -133,7 +133,7 @@ def kind_of(metric: str, multilabel: bool) -> Kind:
 
 
 def labels_of(y: Array, number: int) -> Labels:
-    """Return the kind and number of a data set's labels (N,) or (N, C)."""
+    """Return the description of a data set's labels ``y`` (N,) or (N, C); ``number`` is the number of classes, labels or targets."""
     return Labels("targets" if y.dtype.kind == "f" else "labels" if y.ndim == 2 else "classes", number)
 
 

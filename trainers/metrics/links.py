@@ -34,7 +34,7 @@ def title_of(metric: str) -> str:
 
 
 def check_ranked(metric: str) -> str:
-    """Return the readable name of a metric of ranks.
+    """Return the readable name of a metric, after checking that it is computed from ranks.
 
     Raises:
         InputError: the metric is unknown, or not one of ranks.

@@ -97,7 +97,7 @@ def collect(metric: object) -> MetricCollection:
 
 
 def collect_named(name: str, metric: Metric) -> MetricCollection:
-    """Return a collection of one metric, logged under the name that the task has for it."""
+    """Return a collection of one metric, which is logged under the task's name for this metric."""
     return MetricCollection({name: metric}, compute_groups=False)
 
 

@@ -36,7 +36,7 @@ HeteroForwardInputs = Literal["blocks", "edge_index"]
 
 
 def choose_inputs(model: Any, given: str | None, choices: Any) -> Any:
-    """Return which inputs a model's ``forward`` takes: ``given``, or if None, what the names of its parameters suggest.
+    """Return which inputs a model's ``forward`` takes: ``given``, or if that is None, the inputs that the names of its parameters suggest.
 
     Args:
         model: a custom model; None for a built-in one.

@@ -24,7 +24,7 @@ class Decoder(nn.Module):
         return scores
 
     def numbers_a_pair(self, width: int) -> int:
-        """Return how many numbers ``against`` stores at a time for each pair, for vectors of ``width`` channels."""
+        """Return how many values ``against`` stores for each pair at the same time, for vectors of ``width`` channels."""
         return 2 * width
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hoptrain.trainers.multinode.owned import Computed, LocalNodes
 
 LayerInputs: TypeAlias = Mapping[str, Any]
-"""Input rows (V_t, C) of a layer by node type: a tensor, or ``Computed`` rows that lie on several machines. None stands for the stored features."""
+"""Input rows (V_t, C) of a layer by node type: a tensor, ``Computed`` rows that are stored on several machines, or None for the stored features."""
 
 CHUNK_EDGES = 1 << 20
 """Approximate number of edges in a chunk on the CPU; it bounds the memory of a layer's messages. The edges of one node are never divided."""
@@ -56,7 +56,7 @@ ChooseDevice: TypeAlias = Callable[[int], torch.device]
 ApplyLayer: TypeAlias = Callable[[int, str, LayerInputs, Array, ChooseDevice], Tensor]
 """A function that computes output rows (N, C) of a layer.
 
-Its arguments are the layer's number, a node type, the layer's input rows, nodes (N,) of the type, and a function that selects the output's device.
+Its arguments are the layer's index, a node type, the layer's input rows, nodes (N,) of the type, and a function that selects the output's device.
 """
 
 
@@ -104,7 +104,7 @@ class LayerLoop:
         self.choose: ChooseDevice = partial(device_for, device, free=self.free)
 
     def run(self, apply: ApplyLayer, hidden: LayerInputs, needed: Sequence[Sequence[str]], nodes: Mapping[str, Array]) -> dict[str, Tensor]:
-        """Apply all layers and return the last one's rows (N_t, C) for ``nodes`` (N_t,) of each type t, on the device.
+        """Apply all layers, and return the last layer's rows (N_t, C) for ``nodes`` (N_t,) of each type t, on the device.
 
         Args:
             apply: computes rows of one layer.
@@ -123,7 +123,7 @@ class LayerLoop:
         return np.arange(number)[self._rank * share : (self._rank + 1) * share]
 
     def all_rows(self, kind: str, compute: Callable[[Array, ChooseDevice], Tensor]) -> Tensor | Computed:
-        """Return rows (V_t, C) of all nodes of a type: ``compute`` returns those of this rank's nodes, and the other ranks send theirs."""
+        """Return the rows (V_t, C) of all nodes of a type: ``compute`` returns the rows of this rank's nodes, and other ranks send the remaining rows."""
         total = len(self._indptr[kind]) - 1
         if self._own is not None:
             return self._own.compute(lambda ids: compute(ids, _on_host), np.arange(total))
@@ -170,10 +170,11 @@ def layerwise_inference(
     """Compute logits of nodes from their full neighbourhoods, layer by layer if the model has a method ``layer``. The model must be in eval mode.
 
     A model that takes ``edge_index``, or has no method ``layer``, is instead applied to batches of nodes with all neighbours over ``num_hops`` hops, with
-    the same logits. The graph needs no labels, and may be another one than in training.
+    the same logits. The graph needs no labels, and may differ from the graph of the training.
 
     With several ranks, every rank must call this. Each computes a part of the rows of hidden layers, and the last layer for its own ``nodes``. If features
-    are partitioned across machines, each rank keeps the hidden rows that it computed, and fetches others chunk by chunk. If the graph is partitioned too,
+    are partitioned across machines, each rank keeps the hidden rows that it computed, and fetches other ranks' rows chunk by chunk. If the graph is
+    partitioned too,
     each rank computes only nodes of its machine, also in the last layer.
 
     The free memory of a GPU is divided into four quarters: for the features (as stored), for the input and the output of a hidden layer, and for a chunk.
@@ -271,7 +272,7 @@ def _layers(
 
 
 def join_rows(pieces: Iterable[Tensor], number: int, choose: ChooseDevice) -> Tensor:
-    """Return the first ``number`` rows of one or more pieces as one tensor, on the device that ``choose`` returns for its number of bytes.
+    """Return the first ``number`` rows of one or more pieces as one tensor, on the device that ``choose`` returns for the bytes of this tensor.
 
     In addition to this tensor, only one piece is in memory at a time.
     """

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @runtime_checkable
 class LayerwiseModule(Protocol):
-    """A protocol of modules whose layers can be applied one by one: layer i takes the output of layer i - 1. Layer-wise inference needs it."""
+    """A protocol of modules whose layers can be applied one by one: layer i takes the output of layer i - 1. Layer-wise inference needs such a model."""
 
     @property
     def num_layers(self) -> int:
@@ -31,7 +31,7 @@ class PipelineModule(LayerwiseModule, Protocol):
         """Return the shape of an input row of layer ``i``, in [1, L - 1]."""
 
     def modules_of(self, i: int) -> tuple[str, ...]:
-        """Return the names of the submodules that only layer ``i`` uses, for instance ("layers.0", "norms.0"). Stages keep submodules that no layer returns."""
+        """Return the names of the submodules that only layer ``i`` uses, for instance ("layers.0", "norms.0"). Stages keep submodules that no layer names."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -25,7 +25,7 @@ class LightGCN(nn.Module):
     """
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int, **options: Any) -> None:
-        """Set the sizes.
+        """Check the options, and store the number of layers and their width.
 
         Args:
             in_channels: width of the embeddings, C.

@@ -23,13 +23,14 @@ MLP = "mlp"
 # Edges j -> i of a test graph of six nodes without self loops. The block of nodes 0 and 1 lacks the in-edges of their in-neighbours.
 _EDGES = ((2, 3, 0, 3, 5, 4, 1, 5, 0, 2), (0, 0, 1, 1, 1, 2, 3, 3, 4, 5))
 _BLOCK = 5
-"""Number of edges into nodes 0 and 1, which come first: the edges of the test block."""
+"""Number of edges of the test block: the first edges of the test graph, which lead to nodes 0 and 1."""
 
 
 class NamedLayer(nn.Module):
     """A layer with a PyG convolution, ``conv``, from (num_src, C) to (num_dst, C').
 
-    A convolution that accepts a pair (source vectors, destination vectors) gets one. Any other gets the sources as a graph in which only destinations
+    A convolution that accepts a pair (source vectors, destination vectors) gets such a pair. Any other convolution gets the sources as a graph in which only
+    destinations
     have in-edges, and its output rows of other nodes are dropped.
     """
 

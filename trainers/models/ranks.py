@@ -15,7 +15,7 @@ from hoptrain.engine.arrays import Array
 Bounds: TypeAlias = tuple[int, int]
 """A range [begin, end) of node numbers."""
 MOST_NUMBERS = 1 << 24
-"""Approximate maximum of numbers in a part. The pairs that a link is ranked among are always in one part."""
+"""Approximate maximum number of values that are computed at once. All pairs that a link is ranked among are always computed at once."""
 
 
 @torch.no_grad()
@@ -26,7 +26,7 @@ def scores_in_parts(decoder: Any, vectors: Tensor, pairs: Tensor) -> Tensor:
 
 
 def ranks_among(scores: Tensor, others: Tensor) -> Tensor:
-    """Return the ranks (N,), from 1, of ``scores`` (N,) among ``others`` (N, K): with ties, the mean of the best and the worst rank.
+    """Return the ranks (N,), from 1, of ``scores`` (N,), each among its row of ``others`` (N, K). With ties, a rank is the mean of the best and the worst.
 
     NaN in ``scores`` ranks last, and NaN in ``others`` ranks above the score: comparisons are negated for this.
     """
@@ -116,14 +116,14 @@ def _spans(begins: Array, sizes: Array) -> tuple[Array, Array]:
 
 
 def ranks_but(scores: Tensor, answers: Tensor, rows: Array, columns: Array) -> Tensor:
-    """Return the ranks (n,) of ``answers`` (n,) by ``scores`` (n, V), ignoring the entries at ``rows`` and ``columns`` (M,), which it overwrites."""
+    """Return the ranks (n,) of ``answers`` (n,) by ``scores`` (n, V), without the M scores at ``rows`` and ``columns`` (M,), which are overwritten."""
     own = scores.gather(1, answers[:, None])[:, 0]
     scores[torch.from_numpy(rows).to(scores.device), torch.from_numpy(columns).to(scores.device)] = -torch.inf
     return ranks_among(own, scores)
 
 
 class KnownTails(NamedTuple):
-    """The known tails of each head and relation.
+    """An index of the known tails of each pair of head and relation.
 
     Attributes:
         num_relations: number of relations, including inverse ones.
@@ -143,7 +143,7 @@ class KnownTails(NamedTuple):
         return cls(num_relations, keys[order], triples[order, 2])
 
     def places(self, heads: Array, relations: Array) -> tuple[Array, Array]:
-        """Return all known tails of N queries, T in total: query numbers (T,), ascending, and tails (T,)."""
+        """Return the T known tails of N queries (head and relation): the query's index (T,), ascending, and the tails (T,)."""
         asked = heads * self.num_relations + relations
         begins, ends = (np.searchsorted(self.keys, asked, side=side) for side in ("left", "right"))
         rows, places = _spans(begins, ends - begins)

@@ -33,10 +33,10 @@ class EventTensors(NamedTuple):
 class EventMemory(TGNMemory):
     """A PyG ``TGNMemory`` whose whole state is in tensors, so that it can be saved and copied.
 
-    PyG stores the messages of each node's last batch in lists, of which ``LastAggregator`` uses the latest. Here, two tensors store the number of
-    each node's latest event, as a source and as a destination. Three things differ from PyG:
+    PyG stores the messages of each node's last batch in lists, of which ``LastAggregator`` uses the latest. Here, two tensors store the index of each node's
+    latest event, as a source and as a destination. Three things differ from PyG:
 
-    * If a node has several events at the same time, the last one counts; PyG takes any of them.
+    * If a node has several events at the same time, the last of them counts; PyG takes an arbitrary event.
     * A node without a message never gets another node's message, as may happen with ``LastAggregator`` if there are more messages than nodes.
     * ``eval()`` does not update the memory; ``settled`` does.
 
@@ -59,7 +59,7 @@ class EventMemory(TGNMemory):
         self.register_buffer("num_taken", self.last_update.new_zeros(()))
 
     def train(self, mode: bool = True) -> EventMemory:
-        """Set training mode. PyG's method also changes the memory; this one does not."""
+        """Set training or evaluation mode. Unlike PyG's method, this method does not change the memory."""
         return nn.Module.train(self, mode)
 
     def settled(self) -> EventMemory:
@@ -73,7 +73,7 @@ class EventMemory(TGNMemory):
         """Read the events ``begin`` to ``end`` - 1, which must be the next ones.
 
         Raises:
-            InputError: ``begin`` is not the number of the next event.
+            InputError: ``begin`` is not the index of the next event.
         """
         if begin != int(self.num_taken):
             raise InputError(

@@ -30,9 +30,12 @@ from hoptrain.trainers.watchdog.process_probe import ProcessProbe
 from hoptrain.trainers.watchdog.rank_agent import current
 
 _GONE_CHECKS, _STOPPED_CHECKS = 3, 10
-"""Number of checks, one per second, for which a process must have ended (or be stopped) before its rank ends. Other errors may end the rank earlier."""
+"""Number of consecutive checks, one per second, that must find the observed process ended, or stopped, before its rank ends.
+
+Other errors may end the rank earlier.
+"""
 _numbers = count()
-"""Numbers for the communication processes of this rank. They match across machines, which start these processes in the same order."""
+"""Counter that numbers the communication processes of this rank. The numbers match across machines, which start these processes in the same order."""
 
 
 def links() -> CommGroups:

@@ -16,11 +16,11 @@ from hoptrain.engine.partition.exchange import exchange_by
 from hoptrain.engine.queue.message_slot import Message, split
 
 MOST_BYTES = 1 << 29
-"""Maximum bytes that one collective sends or receives; the limit exists since its counts are 32 bits wide."""
+"""Maximum bytes that one collective sends or receives, since gloo counts bytes with 32 bits."""
 
 
 class GlooExchange:
-    """An exchange between the processes of a gloo group, which sends sizes first and then the data in pieces of limited size.
+    """An exchange of data between the processes of a gloo group. It sends sizes first, and then the data in pieces of limited size.
 
     Attributes:
         rank: rank of this process in the group.
@@ -37,7 +37,7 @@ class GlooExchange:
         return exchange_by(self, to)
 
     def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
-        """Send and receive data in one buffer each, as ``Swap`` in ``hoptrain.engine.partition.exchange`` describes.
+        """Send the data of one buffer and receive data into another, as ``Swap`` in ``hoptrain.engine.partition.exchange`` describes.
 
         Raises:
             InputError: the connection to another machine has broken.

@@ -54,7 +54,7 @@ class LocalNodes:
         self.graph, self._rank_of, self._exchange = graph, rank_of, exchange
 
     def compute(self, layer: Callable[[Array], Tensor], wanted: Array) -> Computed:
-        """Compute ``layer`` for the nodes ``wanted`` (N,), ascending, each on the rank that owns it. Every rank must call this with the same nodes."""
+        """Compute ``layer`` for the nodes ``wanted`` (N,), ascending, each on the rank that owns the node. Every rank must call this with the same nodes."""
         ranks = self._rank_of[wanted]
         number = np.empty(len(self._rank_of), np.int64)
         for rank in range(self._exchange.size):
@@ -95,7 +95,7 @@ class Computed:
         return self._rank_of[ids]
 
     def numbers(self, ids: Array, part: int) -> Array:
-        """Return the index of each node's row on its rank."""
+        """Return the index that each node's row has on its rank."""
         return self._number[ids]
 
     def of_own(self, numbers: Array) -> Array:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from hoptrain.trainers.models.layered import Chunk
 
 _SPARE = 8
-"""A capacity that must grow becomes an eighth (1/N, with this N) larger than needed, so that new buffers are rarely allocated."""
+"""Reciprocal of the margin: a capacity that must grow becomes 1/8 larger than needed, so that new buffers are rarely allocated."""
 
 
 class Capacities:
-    """The number of rows of the buffer at each cut between runs of layers. Buffers fit the largest chunk so far; ``tighten`` shrinks them.
+    """A table of the number of rows of the buffer at each cut between runs of layers. Buffers fit the largest chunk so far; ``tighten`` shrinks them.
 
     Attributes:
         rows: capacity at each cut; all 0 before the first ``fit``.
@@ -25,7 +25,7 @@ class Capacities:
     """
 
     def __init__(self, cuts: Sequence[int], bound: int | None = None) -> None:
-        """Start without buffers.
+        """Start with capacity 0 at each cut.
 
         Args:
             cuts: first layers of all runs of layers except for the first run.
@@ -58,7 +58,7 @@ class Capacities:
 
     @property
     def waste(self) -> float:
-        """Fraction of the rows sent so far that was padding."""
+        """Fraction of padding among all rows sent so far."""
         return 1 - self.used / self.sent if self.sent else 0.0
 
     def _spared(self, need: int) -> int:

@@ -37,7 +37,7 @@ class Forward:
 
     @torch.no_grad()
     def __call__(self, chunks: Iterable[Chunk]) -> list[Tensor]:
-        """Apply the model to chunks, and return each chunk's output on the last stage; an empty list on others, whose activations may still be in transit.
+        """Apply the model to chunks. Return the outputs on the last stage; on other stages return an empty list, while activations may still be in transit.
 
         Args:
             chunks: chunks, the same on every stage of a model copy; on the first stage they have ``x``.
@@ -61,7 +61,7 @@ class Forward:
     def _entering(self, chunk: Chunk) -> Tensor:
         if self._stage == 0:
             if chunk.x is None:
-                raise RuntimeError("the first stage's chunks need x")
+                raise RuntimeError("a chunk has no x: on the first stage, x must be the input of the model")
             return chunk.x
         parameter, first = next(self._model.parameters()), self._layers.start
         x: Tensor = parameter.new_empty(chunk.rows[first], *self._model.shape(first))

@@ -27,7 +27,7 @@ run(*sys.argv[1:], *job)
 
 
 class RankError(RuntimeError):
-    """A process failed, was killed or did not end in time. The message has its rank and its last output."""
+    """An error for a process that failed, was killed or did not end in time. The message has the rank of the process and its last output."""
 
 
 def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, threads: int = 1, deadline_s: float = 600.0) -> list[Any]:
@@ -81,7 +81,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], folder: Path, deadline: 
             text = (folder / f"errors{failed}").read_text(errors="replace").strip()
             raise RankError(f"rank {failed} ended with code {codes[failed]}:\n{text}")
         if time.monotonic() > deadline:
-            raise RankError(f"rank {codes.index(None)} did not end in time: raise deadline_s, or find out what it waits for")
+            raise RankError(f"rank {codes.index(None)} did not end in time: raise deadline_s, or find out what the rank waits for")
         time.sleep(0.02)
 
 

@@ -25,7 +25,7 @@ def named_state(optimizer: Optimizer, module: nn.Module) -> dict[str, Any]:
 
 
 def whole_state(optimizer: Optimizer, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the ``state_dict`` of an optimiser of all parameters, from the states by name.
+    """Return the ``state_dict`` of an optimiser of all parameters, given the state of each parameter by name.
 
     Args:
         optimizer: optimiser with the options.
@@ -38,7 +38,7 @@ def whole_state(optimizer: Optimizer, state: Mapping[str, Any], names: Sequence[
 
 
 def own_state(state: Mapping[str, Any], names: Sequence[str], module: nn.Module) -> dict[str, Any]:
-    """Return the part of a whole ``state_dict`` for the parameters of ``module``, in its order."""
+    """Return the part of the whole model's ``state_dict`` that belongs to the parameters of ``module``, in their order."""
     number = {name: i for i, name in enumerate(names)}
     own = [number[name] for name, _ in module.named_parameters()]
     group = state["param_groups"][0]

@@ -106,13 +106,13 @@ class Pipeline:
         return StepResult(loss=self._tell_loss(losses), seconds=seconds, busy_s=busy)
 
     def tighten(self) -> None:
-        """Shrink buffers to what was needed since the last call. All stages must call this between the same two steps."""
+        """Shrink buffers to the size needed since the last call. All stages must call this between the same two steps."""
         if self.capacities.tighten():
             self._schedule = None
 
     @property
     def place(self) -> str:
-        """Rank, stage, layers and current or last chunk, for messages."""
+        """Description of rank, stage, layers and current or last chunk, for messages."""
         if not self._stages:
             return f"rank {torch.distributed.get_rank()}, stage {self.stage}"
         return max(self._stages, key=lambda stage: stage.since).place
@@ -182,7 +182,7 @@ class Pipeline:
 
 
 def check_model(model: nn.Module, plan: Plan) -> list[range]:
-    """Return the layers of each run.
+    """Check that a plan can divide a model, and return the layers of each run.
 
     Raises:
         InputError: the model cannot be divided, or it has batch normalisation and no process sees a whole batch.

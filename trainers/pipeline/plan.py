@@ -20,8 +20,8 @@ _RUNS_OF_A_STAGE = 2
 class Plan:
     """A plan of ``data`` model copies (replicas), each divided into ``stages``; a batch passes through a copy in ``chunks``.
 
-    Rank r is stage ``r % stages`` of copy ``r // stages``. A stage has one run of consecutive layers. With ``interleaved-1f1b`` it has several: all
-    stages' first runs come first, then all second ones, and so on.
+    Rank r is stage ``r % stages`` of copy ``r // stages``. A stage has one run of consecutive layers. With ``interleaved-1f1b`` it has several: the first
+    runs of all stages come first, then the second runs of all stages, and so on.
 
     Attributes:
         stages: number of stages per copy, each in one process.
@@ -111,7 +111,7 @@ class Plan:
     def balanced(self, seconds: Sequence[float]) -> Plan:
         """Return the plan with the balance that minimises the time of the slowest run, from the layers' times.
 
-        Among equally good balances, take the one with shorter first runs.
+        If several balances are equally good, return the one with the shortest first runs.
         """
         self.runs(len(seconds))
         return replace(self, balance=tuple(_even_counts(list(seconds), self.num_runs)))

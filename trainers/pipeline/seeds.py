@@ -24,7 +24,7 @@ Chunking = Literal["seeds", "by-index"]
 class ChunkSchedule(StepSchedule):
     """A schedule that divides each step of ``batches`` into ``chunks`` steps.
 
-    All chunks of a batch have the batch's number, and so its random numbers: a node draws the same neighbours in all chunks and in the undivided batch.
+    All chunks of a batch have the batch's index, and so its random numbers: a node draws the same neighbours in all chunks and in the undivided batch.
     So the union of the chunks of a ``NeighborSampler`` that expands "all" nodes is the undivided batch, even if fanouts limit the neighbours.
 
     Attributes:
@@ -45,7 +45,7 @@ class ChunkSchedule(StepSchedule):
 
     @property
     def rank(self) -> int:
-        """Number of this model copy."""
+        """Index of this model copy."""
         return self.batches.rank
 
     @property
@@ -64,11 +64,11 @@ class ChunkSchedule(StepSchedule):
         return seeds if len(seeds) else self._range(step).start + np.zeros(1, np.int64)
 
     def num_chunk_seeds(self, epoch: int, step: int) -> int:
-        """Return the number of the batch's seeds in a chunk."""
+        """Return how many of the batch's seeds are in a chunk."""
         return len(self._own(epoch, step))
 
     def batch_number(self, step: int) -> int:
-        """Return the number of the chunk's batch, which addresses its random numbers."""
+        """Return the index of the chunk's batch, which addresses the random numbers of the chunk."""
         return self.batches.batch_number(step // self.chunks)
 
     def num_step_items(self, step: int) -> int:
@@ -88,7 +88,7 @@ class ChunkSchedule(StepSchedule):
 
 
 def index_range(num_nodes: int, chunks: int) -> int:
-    """Return the number of node ids of a chunk that is divided by id; the last chunk may have fewer."""
+    """Return the number of node ids per chunk if chunks are ranges of ids; the last chunk may have fewer."""
     return -(-num_nodes // chunks)
 
 
@@ -108,7 +108,7 @@ def cut_by_index(graph: Graph, chunks: int) -> Graph:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChunkedBatch:
-    """A batch as the mini-batches of its chunks, at least one.
+    """A batch that is divided into one or more chunks, each of which is a mini-batch.
 
     Attributes:
         chunks: mini-batches of the chunks with seeds.
@@ -137,12 +137,12 @@ class ChunkedBatch:
 
     @property
     def epoch(self) -> int:
-        """Number of the batch's epoch."""
+        """Index of the batch's epoch."""
         return self.chunks[0].epoch
 
     @property
     def batch(self) -> int:
-        """Number of the batch within the epoch, over all copies."""
+        """Index of the batch within the epoch, counted over all model copies."""
         return self.chunks[0].batch
 
     @property
@@ -157,7 +157,7 @@ class ChunkedBatch:
 
     @property
     def made_at(self) -> float:
-        """Time when sampling of the first chunk began."""
+        """Time at which sampling of the first chunk began, in seconds of ``time.perf_counter``."""
         return self.chunks[0].made_at
 
     @property
@@ -225,7 +225,7 @@ class ChunkLoader(EpochLoader[ChunkedBatch]):
 
     @property
     def num_ready(self) -> int:
-        """Number of sampled chunks that waited when the last one was taken; 0 without workers."""
+        """Number of sampled chunks that were ready when the last chunk was taken; 0 without workers."""
         return self.parts.num_ready
 
     def close(self) -> None:

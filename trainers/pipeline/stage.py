@@ -17,18 +17,18 @@ from hoptrain.trainers.models.layered import Chunk, apply_layers
 
 
 class StageError(RuntimeError):
-    """A stage failed; the message names rank, stage and chunk."""
+    """An error of a stage; the message names rank, stage and chunk."""
 
 
 class LostStageError(StageError):
-    """The connection to another stage failed, most likely because its process ended."""
+    """An error for a lost connection to another stage, most likely because the process of that stage has ended."""
 
 
 class StageSegment(nn.Module):
-    """A run of consecutive layers of a model. Padding rows of its input buffer are removed, so that no layer and no loss computes on them."""
+    """A run of consecutive layers of a model. It removes the padding rows of its input buffer, so that no layer and no loss computes on them."""
 
     def __init__(self, model: nn.Module, layers: range) -> None:
-        """Use ``layers`` of ``model``, whose other layers may have been dropped.
+        """Create the segment of ``layers``. The other layers of ``model`` may have been dropped.
 
         Args:
             model: the model, a ``PipelineModule``.
@@ -88,7 +88,7 @@ class WatchedStage(PipelineStage):
         dtype: torch.dtype,
         rows: Sequence[int],
     ):
-        """Set the shapes of the buffers.
+        """Create the stage, and set the shapes of its buffers.
 
         Args:
             run: run of layers.
@@ -113,7 +113,7 @@ class WatchedStage(PipelineStage):
 
     @property
     def place(self) -> str:
-        """Rank, stage, layers, and the current or last chunk."""
+        """Description of rank, stage, layers and current or last chunk, for messages."""
         return f"{self._name}, {'before its first chunk' if self._chunk is None else f'chunk {self._chunk}'}"
 
     @contextmanager

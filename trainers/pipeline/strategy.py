@@ -27,7 +27,7 @@ from hoptrain.trainers.pipeline.plan import Order, Plan
 from hoptrain.trainers.pipeline.seeds import ChunkedBatch, Chunking, ChunkLoader, cut_by_index
 
 _EXAMPLE_SEEDS = 256
-"""Maximum number of seeds in the chunk that layers are timed with."""
+"""Maximum number of seeds in the chunk with which the layers are timed."""
 
 
 @runtime_checkable
@@ -62,8 +62,8 @@ class PipelineStrategy(DDPStrategy):
     model. In prediction, chunks pass forward through the stages. Checkpoints contain the whole model and the state of an optimiser of the whole model, so
     they are interchangeable with those of runs without a pipeline. Losses and metrics are over all model copies, on every rank.
 
-    Every stage samples the chunks of its model copy itself, which gives the same chunks on all stages. So only activations are sent, but each stage
-    repeats the sampling. Only the first stage gathers features, and only the last one labels.
+    Every stage samples the chunks of its model copy itself, which gives the same chunks on all stages. So only activations are sent, but each stage repeats
+    the sampling. Only the first stage gathers features, and only the last stage gathers labels.
 
     ``chunking: by-index`` divides nodes by id and drops all edges between chunks, as earlier papers do, for comparison.
     """
@@ -105,7 +105,7 @@ class PipelineStrategy(DDPStrategy):
         return Plan(**self._options)
 
     def check(self, module: LightningModule, trainer: Trainer) -> None:
-        """Raise InputError, before any process starts, if the plan cannot be carried out.
+        """Raise InputError, before any process starts, if the plan does not suit the model or the trainer.
 
         Raises:
             InputError: the number of processes, the model, or an option of the trainer does not suit the plan.
@@ -137,7 +137,7 @@ class PipelineStrategy(DDPStrategy):
             )
 
     def make_loader(self, data: Dataset, sampler: Sampler, **options: Any) -> ChunkLoader:
-        """Return a loader of the chunks of this process's model replica. Only the first stage gets features, only the last one labels.
+        """Return a loader of the chunks of this process's model replica. Only the first stage gets features, and only the last stage gets labels.
 
         Args:
             data: the data set.
@@ -150,12 +150,12 @@ class PipelineStrategy(DDPStrategy):
 
     @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """Number of model copies and number of this process's copy, by which Lightning shards data."""
+        """Number of model copies and index of this process's copy, by which Lightning shards data."""
         return {"num_replicas": self.plan.data, "rank": self.global_rank // self.plan.stages}
 
     @property
     def place(self) -> str:
-        """Stage and current or last chunk, for messages."""
+        """Description of the stage and its current or last chunk, for messages."""
         return f"stage {self.global_rank % self.plan.stages}" if self.pipeline is None else self.pipeline.place
 
     def configure_ddp(self) -> None:

@@ -42,7 +42,7 @@ class Whole:
         self.divide()
 
     def divide(self) -> None:
-        """Drop the weights of other stages' layers, and replace these by empty modules."""
+        """Drop the weights of other stages' layers, and replace these layers by empty modules."""
         if not self.is_whole:
             return
         for name in self._foreign:

@@ -1,4 +1,4 @@
-"""Checkpoint files: find the last one, write them atomically, and report why one cannot be read."""
+"""Checkpoint files: functions that find the last checkpoint, write checkpoints atomically, and report why a checkpoint cannot be read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def last_checkpoint(*folders: str, below: str = "") -> str | None:
 
 
 class BestAndLast(ModelCheckpoint):
-    """Lightning's ``ModelCheckpoint``, but ``last.ckpt`` is always the latest state. Lightning writes it only when the metric has improved."""
+    """A ``ModelCheckpoint`` whose ``last.ckpt`` is always the latest state. Lightning's class writes this file only when the metric has improved."""
 
     def set_monitor(self, monitor: str, mode: str) -> None:
         """Set the metric that decides which checkpoint is best, and whether its best value is the min or the max."""
@@ -57,7 +57,7 @@ class BestAndLast(ModelCheckpoint):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Restore the paths of the best checkpoints in the folder of the resumed run, without files that are missing.
 
-        Lightning compares the folder's name with the one in the checkpoint. So it forgets the best checkpoint if the folder was moved, or if its name is
+        Lightning compares the folder's name with the name in the checkpoint. So it forgets the best checkpoint if the folder was moved, or if its name is
         relative and the working directory has changed.
         """
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
@@ -88,7 +88,7 @@ def _with_files_there(state: dict[str, Any], folder: str | None) -> dict[str, An
 
 
 def resume_in_folders_of(path: str, trainer: Trainer) -> None:
-    """Make each ``ModelCheckpoint`` without a folder write into the folder that the checkpoint ``path`` records for it."""
+    """Make each ``ModelCheckpoint`` without a folder write into the folder that it had when the checkpoint ``path`` was written."""
     states = CheckpointFiles().load_checkpoint(path, weights_only=True).get("callbacks", {})
     for callback in trainer.checkpoint_callbacks:
         folder = states.get(callback.state_key, {}).get("dirpath") or ""

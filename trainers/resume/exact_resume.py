@@ -67,7 +67,7 @@ class ExactResume(Callback):
         self._gradients: dict[str, Tensor] = {}
 
     def attach(self, trainer: Trainer) -> None:
-        """Add this callback before the others, since they may write checkpoints, and a second callback after them, which resumes the run."""
+        """Add this callback before the other callbacks, since they may write checkpoints, and a second callback after them, which resumes the run."""
         trainer.callbacks[:] = [self, *trainer.callbacks, _AfterOthers(self)]  # type: ignore[attr-defined]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -138,7 +138,7 @@ class ExactResume(Callback):
             trainer.strategy.lr_scheduler_configs.clear()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """If no step was left, perform the hooks at the end of the training. Lightning skips them then, although the checkpoint was written before them."""
+        """Run the final hooks of the training if the resumed run had no step left. Lightning skips them then, although the checkpoint precedes them."""
         saved, self._saved = self._saved, None
         if saved is None:
             return
@@ -171,14 +171,14 @@ class ExactResume(Callback):
         self._is_stepping = True
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Record that the batch is done. Other callbacks, which may write a checkpoint now, run after this one."""
+        """Record that the batch is done. This callback runs before the others, which may write a checkpoint now."""
         self._after, self._is_stepping = "batch", False
         self._counted = trainer.fit_loop.epoch_loop._batches_that_stepped
         if isinstance(pl_module, Stateful):
             pl_module.commit()
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Record that callbacks that average weights have restored the weights."""
+        """Record that callbacks which average weights have put the trained weights back."""
         self.is_swapped = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -187,11 +187,11 @@ class ExactResume(Callback):
             self._after = "validation"
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore the schedulers at the end of an epoch if all of its batches were done before the run resumed."""
+        """Give the trainer its schedulers back. This matters if the run resumed after the last batch of the epoch."""
         self._restore_schedulers(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Record whether this rank fails alone, and restore weights that averages have replaced. After SIGTERM all ranks stop together, between two batches."""
+        """Record whether this rank fails alone, and put back weights that averages have replaced. SIGTERM stops all ranks together, between two batches."""
         self._restore_schedulers(trainer)
         self._fails_alone = type(exception) is not SIGTERMException
         if self.is_swapped and trainer.state.fn == TrainerFn.FITTING:  # otherwise a checkpoint would contain averages as weights
@@ -367,7 +367,7 @@ def _still_stops(asked: dict[EarlyStopping, int]) -> bool:
 
 def _stay_stopped(position: LoopPosition, trainer: Any) -> None:
     """Perform the actions that are left of the epoch, and do not train further."""
-    rank_zero_info("EarlyStopping ended the resumed run, so it does not train further: raise its patience to continue")
+    rank_zero_info("EarlyStopping had ended this run, so it does not train further: raise the patience of EarlyStopping to continue")
     if position.begun:
         _finish_epoch(position, trainer)
     else:

@@ -16,7 +16,7 @@ After = Literal["nothing", "batch", "validation", "epoch"]
 
 * After a batch: its validation, if one is due, and the schedulers that monitor a metric.
 * After a validation: these schedulers.
-* After an epoch: the schedulers that monitor a metric of epochs. An epoch in progress with this value was ended early, by ``max_steps`` or a callback.
+* After an epoch: the schedulers that monitor a metric of epochs. If the epoch is still in progress, ``max_steps`` or a callback has ended it early.
 """
 
 

@@ -20,7 +20,7 @@ TaskName: TypeAlias = Literal[
 
 
 class Task(NamedTuple):
-    """A task of ``hoptrain fit``: its module in ``hoptrain.trainers.tasks``, its model class, and what the command line needs to build them.
+    """A task of ``hoptrain fit``: its module in ``hoptrain.trainers.tasks``, its classes, and the arguments that the command line links between them.
 
     Attributes:
         module: name of the module that defines the model class.

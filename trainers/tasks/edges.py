@@ -130,11 +130,11 @@ class EdgeDataModule(NodeDataModule):
         return self.edge_y.ndim == 2 and self.edge_y.dtype.kind != "f"
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Return this rank's share of the validation edges."""
+        """Return a loader of this rank's share of the validation edges."""
         return self._edge_batches("val")
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """Return this rank's share of the test edges."""
+        """Return a loader of this rank's share of the test edges."""
         return self._edge_batches("test")
 
     def _edge_batches(self, name: str) -> DataLoader[Any]:

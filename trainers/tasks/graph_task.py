@@ -40,7 +40,7 @@ class ExactTask(ScoredModule):
 
     @abstractmethod
     def infer(self, nodes: Array) -> Tensor:
-        """Compute outputs (N, C) for ``nodes`` (N,) from full neighbourhoods. Every rank must call this, with the nodes that it evaluates."""
+        """Compute outputs (N, C) for ``nodes`` (N,) from full neighbourhoods. Every rank must call this, each with the nodes that it evaluates."""
 
     def outputs_of(self, batch: NodeBatch | SampledBatch) -> Tensor:
         """Compute outputs (N, C) in evaluation: for a batch of node ids from their full neighbourhoods, or for a mini-batch of an ``eval_sampler``."""
@@ -128,7 +128,7 @@ class GraphTask(ExactTask):
         self.feedback: nn.ModuleDict = nn.ModuleDict()
 
     def setup(self, stage: str) -> None:
-        """Check that the model matches the data, load the nodes' in-degrees, and set up what the sampler needs.
+        """Check that the model matches the data, load the nodes' in-degrees, and set up the feedback that the sampler needs.
 
         Raises:
             InputError: the model was built for other data, or the trainer clips sparse gradients.
@@ -341,7 +341,7 @@ class HeteroTask(ExactTask):
 
 
 def no_sizes(name: str, sizes: str) -> str:
-    """Return the message of the error that neither a model nor its sizes were given."""
+    """Return the error message for a task that is given neither a model nor the sizes to build one."""
     return f"{name} has neither a model nor its sizes: give {sizes}, or build it by {name}.from_data(data_module)"
 
 

@@ -27,7 +27,7 @@ from hoptrain.trainers.tasks.scored import STAGES, LRSchedulerCallable, Optimize
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule, open_data
 
 _LOGGED = ("mrr", "hits@1", "hits@3", "hits@10")
-"""Metrics that are always logged."""
+"""Names of the metrics that are always logged."""
 
 
 class QueryBatch(NamedTuple):
@@ -106,11 +106,11 @@ class TripleDataModule(SampledDataModule):
         return self.triples.num_relations
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Return this rank's share of the validation triples, in both directions; an empty loader if there are none."""
+        """Return a loader of this rank's share of the validation triples, in both directions; an empty loader if there are none."""
         return self._queries("val")
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """Return this rank's share of the test triples, in both directions."""
+        """Return a loader of this rank's share of the test triples, in both directions."""
         if "test" not in self.triples.splits:
             raise InputError(f"{self.triples.name} has no test triples: its splits are {', '.join(self.triples.splits)}; add some")
         return self._queries("test")
@@ -130,9 +130,9 @@ class TriplePredictor(ScoredModule):
     answer among all entities. If only K of V entities are drawn for a batch, each is weighted by V / K, so that the sum over entities in the softmax is
     an unbiased estimate. Entities that are also true answers stay in the sum.
 
-    A custom loss gets logits (N, V) of all entities and the numbers (N,) of the answers. If only K entities are drawn, a custom loss gets in training
+    A custom loss gets logits (N, V) of all entities and the ids (N,) of the answers. If only K entities are drawn, a custom loss gets in training
     logits (N, 1 + K), with the answer's in column 0, and zeros (N,) as targets; the logit of a drawn entity that is the answer is -inf. A custom metric
-    gets logits (N, V) of validation or test, with -inf for other known answers, and the numbers (N,) of the answers.
+    gets logits (N, V) of validation or test, with -inf for other known answers, and the ids (N,) of the answers.
 
     The task logs ``train_loss``, and for validation and test the loss, ``mrr`` (the mean of 1 / rank), ``hits@1``, ``hits@3`` and ``hits@10``. Ranks
     are filtered: an answer is ranked among all entities except for other answers that are true in any split (Bordes et al. 2013, "Translating
@@ -248,7 +248,7 @@ class TriplePredictor(ScoredModule):
         return losses.mean()
 
     def cross_entropies(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> Tensor:
-        """Return the cross-entropies (N,) of ``answers`` (N,), each among itself and the entities ``negatives`` (K,), which are weighted by V / K."""
+        """Return the cross-entropies (N,) of ``answers`` (N,), each over the answer and the entities ``negatives`` (K,), which are weighted by V / K."""
         others = self.triple_score.match(queries, vectors[negatives]).masked_fill(negatives == answers[:, None], -torch.inf)
         own = self.triple_score.match_own(queries, vectors[answers])
         return F.softplus(others.logsumexp(1) + log(self.hparams["num_nodes"] / len(negatives)) - own)
@@ -268,7 +268,7 @@ class TriplePredictor(ScoredModule):
 
     @torch.no_grad()
     def evaluate(self, stage: str, batch: QueryBatch) -> None:
-        """Rank the answers of this rank's share of a split's queries among all entities."""
+        """Evaluate this process's share of a split's queries: rank each answer among all entities."""
         vectors = self.vectors()
         for queries in torch.split(batch.queries.to(self.device), max(1, MOST_NUMBERS // len(vectors))):
             if len(queries):

@@ -89,7 +89,7 @@ class LabelMixin(ScoredModule):
     def compute_loss(self, stage: str, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return the sum of the examples' losses, weighted by ``weights`` if given, and update the stage's metrics."""
         if self.labels is None:
-            raise RuntimeError("the labels are unknown before setup")
+            raise RuntimeError("the kind of the labels is unknown before setup: call a method of the Trainer, such as fit")
         y = self.labels.prepare(y)
         outputs = self.check_outputs(outputs, len(y), self.labels.number)
         if self.loss is None:

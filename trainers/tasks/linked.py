@@ -102,7 +102,7 @@ class LinkTaskMixin(ExactTask):
 
     @abstractmethod
     def pair_scores(self, batch: Any) -> Tensor:
-        """Return the logits (P,) of a mini-batch's pairs, in their order."""
+        """Return the logits (P,) of a mini-batch's pairs, in the order of the pairs."""
 
     def training_step(self, batch: MiniBatch | HeteroMiniBatch, batch_idx: int) -> Tensor:
         """Return the mean loss over the pairs of a mini-batch, links and negatives."""

@@ -76,7 +76,7 @@ def check_trainer_options(options: Any) -> None:
 
 
 def check_share(option: str, share: float, num_batches: int, stage: str) -> None:
-    """Raise InputError if a share of a stage's batches is less than one batch.
+    """Raise InputError if ``share``, a fraction of a stage's batches, is less than one batch.
 
     Args:
         option: name of the trainer's option, for the message.

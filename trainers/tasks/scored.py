@@ -41,12 +41,15 @@ from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 STAGES = ("fit", "val", "test")
 _FREE = {"lr", "weight_decay", "dropout", "input_dropout", "model", "metric", "default_metric", "hard_negatives", "class_weight", "loss"}
-"""Arguments in which a checkpoint may differ from the model: they do not change the shape of any weight."""
+"""Names of the arguments in which a checkpoint may differ from the model, since they do not change the shape of any weight."""
 _OBJECTS = ("metric", "loss", "optimizer", "lr_scheduler")
-"""Arguments that may be objects. A checkpoint contains only their names."""
+"""Names of the arguments that may be objects. A checkpoint contains only the names of these objects."""
 OptimizerCallable: TypeAlias = Callable[[Iterable[Any]], Optimizer]
 LRSchedulerCallable: TypeAlias = Callable[[Optimizer], LRScheduler]
-"""Types that Lightning's command line recognises: it builds such a function from a class path and arguments. Defined here, since importing them is slow."""
+"""Types of functions that make an optimiser or a scheduler. Lightning's command line recognises them, and builds the function from a class path and arguments.
+
+They are defined here, since importing Lightning's own definitions is slow.
+"""
 
 
 class ScoredModule(LightningModule):
@@ -162,7 +165,7 @@ class ScoredModule(LightningModule):
         self.hparams.update(names)
 
     def define_metric(self, metric: object) -> None:
-        """Set the metric: the name of a metric of the task, or custom metrics, the first of which selects the best checkpoint.
+        """Set the metric: the name of a metric of the task, or custom metrics. The first custom metric selects the best checkpoint.
 
         Raises:
             InputError: ``metric`` has another type.
@@ -184,7 +187,7 @@ class ScoredModule(LightningModule):
         return self._clone_own is not None
 
     def make_scores(self, score: Callable[[], Metric]) -> None:
-        """Make the metrics of each stage in ``scored``: the custom ones, or else the one that ``score`` returns."""
+        """Make the metrics of each stage in ``scored``: the custom metrics, or else the metric that ``score`` returns."""
         make = self._clone_own or (lambda: collect_named(self.score_name, score()))
         if not self.has_own_metric and "fit" in self.scored and keeps_outputs(make()):
             self.scored = STAGES[1:]
@@ -239,7 +242,9 @@ class ScoredModule(LightningModule):
     def setup(self, stage: str) -> None:
         """Make gradients of embeddings dense if the optimiser does not support sparse ones. Raise InputError if the trainer clips sparse gradients."""
         if self._optimizer is not None and self.sparse_tables() and not _takes_sparse_gradients(self._optimizer):
-            rank_zero_info("embeddings get dense gradients, since the optimiser takes no sparse ones: each step updates all rows")
+            rank_zero_info(
+                "embeddings get dense gradients, since the optimiser does not support sparse gradients: each step updates all rows"
+            )
             for module in self.modules():
                 if isinstance(module, nn.Embedding):
                     module.sparse = False
@@ -255,7 +260,7 @@ class ScoredModule(LightningModule):
         return [] if any(isinstance(each, NonFiniteLossMonitor) for each in callbacks) else [NonFiniteLossMonitor()]
 
     def configure_optimizers(self) -> Any:
-        """Return the optimiser, and the schedule of its learning rate if there is one, in a form that Lightning takes."""
+        """Return the optimiser and, if there is a schedule of the learning rate, the schedule, in the form that Lightning expects."""
         optimizer = self.default_optimizer() if self._optimizer is None else self._own_optimizer(self._optimizer)
         if self._lr_scheduler is None:
             return optimizer
@@ -284,7 +289,7 @@ class ScoredModule(LightningModule):
         return DenseAndSparseAdam(others, tables, **options)
 
     def on_train_epoch_start(self) -> None:
-        """Reset the epoch's metrics. This is not done at the end of an epoch, so that a run that resumes in the middle of one keeps them."""
+        """Reset the epoch's metrics. This does not happen at the end of an epoch, so that a run that resumes in the middle of an epoch keeps them."""
         self._counted.clear()
         for metric in self._fit_metrics().values():
             metric.reset()
@@ -314,7 +319,7 @@ class ScoredModule(LightningModule):
         self._log("test", "test")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Check that the checkpoint is of this model; torch's own error would list every tensor that differs.
+        """Check that the checkpoint fits this model. torch's own error would list every tensor that differs.
 
         Raises:
             InputError: the checkpoint has another model.
@@ -364,7 +369,7 @@ class ScoredModule(LightningModule):
         self.update_scores(stage, outputs, y)
 
     def update_scores(self, stage: str, *found: Tensor) -> None:
-        """Update the metrics of a stage, if it has some."""
+        """Update the metrics of a stage, if the stage has metrics."""
         if stage in self.scores:
             (update_metrics if self.has_own_metric else MetricCollection.update)(self.collection_of(stage), *found)
 
@@ -372,7 +377,7 @@ class ScoredModule(LightningModule):
         """Return the metrics of a stage by name."""
         metrics = self.scores[stage]
         if not isinstance(metrics, MetricCollection):
-            raise TypeError(f"{stage} is a {type(metrics).__name__}, not a MetricCollection")
+            raise TypeError(f"the metrics of stage {stage} are a {type(metrics).__name__}: they must be a MetricCollection of torchmetrics")
         return metrics
 
     def commit(self) -> None:
@@ -463,5 +468,5 @@ def metric_of(metrics: nn.ModuleDict, stage: str) -> Metric:
     """Return the metric of a stage."""
     metric = metrics[stage]
     if not isinstance(metric, Metric):
-        raise TypeError(f"{stage} is a {type(metric).__name__}, not a Metric")
+        raise TypeError(f"the metric of stage {stage} is a {type(metric).__name__}: it must be a Metric of torchmetrics")
     return metric

@@ -84,17 +84,17 @@ class SharedDataModule(LightningDataModule):
 
     @abstractmethod
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
-        """Return the training loader of a rank, or in a pipeline of this process's stage of a model replica.
+        """Return the training loader of a rank; in a pipeline, the loader of this process's stage and model replica.
 
         It starts no processes, so it can also be used to check sizes before a run.
         """
 
     def from_strategy(self, name: str, otherwise: Any) -> Any:
-        """Return an attribute of the trainer's strategy, or ``otherwise``. The pipeline strategy provides its own loaders and limits."""
+        """Return an attribute of the trainer's strategy, or ``otherwise`` if it has none. The pipeline strategy provides its own loaders and limits."""
         return getattr(getattr(self.trainer, "strategy", None), name, otherwise)
 
     def setup(self, stage: str) -> None:
-        """Attach the callbacks that complete checkpoints, before other callbacks can write one. On a CPU, make the allocator keep freed memory.
+        """Attach the callbacks that complete checkpoints before other callbacks can write any. On a CPU, make the allocator keep freed memory.
 
         Suppress warnings of Lightning that do not apply.
         """
@@ -181,7 +181,7 @@ class SharedDataModule(LightningDataModule):
         return share_of(self.trainer) if self.trainer.predicting else (self.trainer.global_rank, self.trainer.world_size)
 
     def share(self, items: Array) -> Array:
-        """Return this rank's contiguous share of ``items`` (N,), for evaluation."""
+        """Return the contiguous range of ``items`` (N,) that this rank evaluates."""
         return np.array_split(items, self.world_size)[self._place[0]]
 
     def every_item(self) -> Array:
@@ -222,7 +222,7 @@ class NodeBatch(NamedTuple):
 
     @property
     def seeds(self) -> Tensor:
-        """The ids ``node_ids``, under the name that mini-batches use."""
+        """Ids of the nodes, equal to ``node_ids``, under the name that mini-batches use."""
         return self.node_ids
 
     def __getattr__(self, name: str) -> Any:
@@ -342,15 +342,15 @@ class SampledDataModule(SharedDataModule):
         self.sampler.load_state({name: tensor.numpy() for name, tensor in state["sampler"].items()})
 
     def val_dataloader(self) -> DataLoader[NodeBatch] | EpochLoader[Any]:
-        """Return this rank's share of the validation split; an empty loader if there is none."""
+        """Return a loader of this rank's share of the validation split; an empty loader if there is no such split."""
         return self._node_batches(self.data.splits.get("val", np.empty(0, np.int64)))
 
     def test_dataloader(self) -> DataLoader[NodeBatch] | EpochLoader[Any]:
-        """Return this rank's share of the test split."""
+        """Return a loader of this rank's share of the test split."""
         return self._node_batches(self.data.split("test"))
 
     def predict_dataloader(self) -> DataLoader[NodeBatch] | EpochLoader[Any]:
-        """Return this rank's share of ``predict_ids``, by default of all nodes."""
+        """Return a loader of this rank's share of ``predict_ids``, by default of all nodes."""
         return self._node_batches(self.items_to_predict())
 
     def every_item(self) -> Array:

@@ -59,13 +59,13 @@ class SteadyState(nn.Module):
         )
 
     def states(self, x: Tensor, block: Block) -> Tensor:
-        """Apply T: return states (num_dst, C) from rows (num_src, F + C)."""
+        """Apply T: compute states (num_dst, C) from rows ``x`` (num_src, F + C) of features and states."""
         own = x[: block.num_dst, : self._in_channels]
         out: Tensor = self.operator(torch.cat([own, aggregate(block, x, reduce="mean").to(own.dtype)], 1))
         return out
 
     def layer(self, i: int, x: Tensor, block: Block) -> Tensor:
-        """Apply T and g: return logits (num_dst, num_classes)."""
+        """Apply T and g: compute logits (num_dst, num_classes) from rows ``x`` (num_src, F + C) of features and states."""
         out: Tensor = self.readout(self.states(x, block))
         return out
 
@@ -187,7 +187,7 @@ class SteadyStateClassifier(NodeClassifier):
 
     @torch.no_grad()
     def update_states(self, seed: int, epoch: int, batch: int) -> Tensor:
-        """Draw nodes, update their states, and return their ids in ascending order. The three arguments address the random numbers."""
+        """Draw nodes, update their states, and return their ids in ascending order. The three arguments together select the random numbers."""
         module = self._datamodule
         generator = torch.Generator().manual_seed(address_seed(seed, epoch, batch))
         drawn: Tensor = torch.unique(torch.randint(len(self.states), (self.num_updates,), generator=generator))

@@ -24,7 +24,7 @@ from hoptrain.trainers.tasks.scored import STAGES, LRSchedulerCallable, Optimize
 from hoptrain.trainers.tasks.shared_data import SharedDataModule, open_data, share_of
 
 _LOGGED = {"ap": PooledScore, "auc": PooledScore, "mrr": RankScore}
-"""Metrics that are always logged."""
+"""Name of a metric that is always logged -> its class."""
 
 
 class EventDataModule(SharedDataModule):
@@ -233,7 +233,7 @@ class EventPredictor(ScoredModule):
         self._evaluated: tuple[EventMemory] | None = None  # in a tuple, so that it is not registered as a submodule
 
     def setup(self, stage: str) -> None:
-        """Pass the events of the data module to the memory.
+        """Pass the events of the data module to the node memory.
 
         Raises:
             InputError: the data module is of another class, or the precision is not 32-true.

@@ -36,7 +36,7 @@ class Channel:
             self._socket.sendall(f"{key}\n".encode())
 
     def send(self, **message: Any) -> None:
-        """Send a message, and ignore errors. A receiver that has ended is detected since it sends nothing."""
+        """Send a message, and ignore errors. Callers notice that a receiver has ended because it no longer sends messages."""
         with self._lock, suppress(OSError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 SILENCE_S = 10.0
-"""Seconds without a message after which a machine counts as disconnected. Also the seconds after which a rank counts as lost if it alone is stopped."""
+"""Seconds without a message after which a machine counts as disconnected. Also the seconds after which a stopped rank counts as lost if no other is stopped."""
 STILL_S = 12.0
 """Seconds after which a rank counts as lost if it is idle before the rendezvous while another rank waits for it."""
 ARRIVAL_S = 120.0
 """Seconds without any message after which a rank counts as never started."""
 WINDOW_S = 1.5
-"""Seconds to wait after an exception, since it may be the consequence of a failure of another rank that is not known yet."""
+"""Seconds to wait after a rank has reported an exception, since its cause may be the failure of another rank, which is not known yet."""
 
 _RANKING = ["failed", "left", "lost"]
-"""Kinds of reports, the most likely cause first."""
+"""Kinds of failure reports, sorted by how likely the report is about the first failure; the most likely kind comes first."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The failure that ends the run.
+    """The failure of a rank that ends the run, or the end of all ranks.
 
     Attributes:
         rank: the rank that failed first.

@@ -18,7 +18,7 @@ _THREAD = "hoptrain-launcher"
 
 
 def end_with_launcher() -> None:
-    """End this process when torchrun ends, if torchrun started it. In other processes, and on a second call, this does nothing.
+    """End this process when torchrun ends, if torchrun started it. In processes of other launchers, and on a second call, do nothing.
 
     Raises:
         RuntimeError: torchrun has already ended.
@@ -57,7 +57,7 @@ def _check_store() -> None:
         with suppress(TimeoutError, socket.gaierror):
             socket.create_connection(address, _CONNECT_S).close()
     except ConnectionRefusedError:
-        raise RuntimeError(f"torchrun has ended: its store at {address[0]}:{address[1]} does not listen any more") from None
+        raise RuntimeError(f"torchrun has ended: its store at {address[0]}:{address[1]} does not listen for connections any more") from None
 
 
 def _end_with(launcher: ProcessProbe) -> None:

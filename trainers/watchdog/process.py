@@ -22,7 +22,7 @@ from hoptrain.trainers.watchdog.server import Server
 _TICK_S = 0.1
 _BEAT_S = 1.0
 _LONGEST_TICK_S = 1.0
-"""Maximum seconds by which one tick advances the watchdog's clock, since the system clock jumps ahead while a job is suspended."""
+"""Maximum seconds by which one check advances the watchdog's clock. The system clock runs on while a job is suspended, the watchdog's must not."""
 _CONNECT_S = 10.0
 _END_S = 2.0  # seconds for a rank to end at the request of its watchdog, before it is killed
 _OWN_S = 12.0  # seconds for the rank that failed to print its error
@@ -75,7 +75,7 @@ class WatchdogProcess:
         self._rank_channel.send(address=self._server.address)
 
     def run(self) -> None:
-        """Observe the rank until it has ended and its end is reported; then serve other watchdogs as long as needed."""
+        """Observe the rank until it has ended and its end has been reported. On rank 0, then serve the other watchdogs as long as they need the coordinator."""
         last_tick = time.monotonic()
         is_over = False
         while not is_over or (self._server is not None and self._server.is_needed):

@@ -16,7 +16,7 @@ _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ProcessProbe:
-    """A probe of one process. The attributes are those of the last ``look``.
+    """A probe of one process. Its attributes describe the process at the last call of ``look``.
 
     Attributes:
         is_gone: the process has ended.
@@ -71,7 +71,7 @@ class ProcessProbe:
         return self._code is not None and self._code & 0x7F in _ASKING
 
     def how_it_ended(self, crash: str = "") -> str:
-        """Return how the process ended, as a clause. ``crash`` is the process's own crash report, if it wrote one."""
+        """Return a clause that says how the process ended. ``crash`` is the crash report that the process itself wrote, or empty."""
         if self._code is None:
             if crash:
                 return crash

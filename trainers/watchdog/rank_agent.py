@@ -25,12 +25,12 @@ _BEAT_S = 1.0
 _START_S = 60.0  # seconds for the watchdog to start: on a busy machine an interpreter takes seconds
 _DECISION_S = 30.0  # seconds to wait for a decision, longer than any takes; the error must be printed even if none comes
 _BROKEN = {"DistError", "LostStageError", "ConnectionError", "EOFError"}
-"""Classes of exceptions raised for a broken connection. torch also raises plain RuntimeErrors, known by ``_BROKEN_TEXTS``."""
+"""Names of the exception classes raised for a broken connection. torch also raises plain RuntimeErrors, recognised by ``_BROKEN_TEXTS``."""
 _BROKEN_TEXTS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 
 _current: RankAgent | None = None
 _reports_on_stderr = False
-"""True while crashes of this process are reported on stderr (see ``_report_crashes``). A watchdog, once started, reports them instead."""
+"""True while Python reports crashes of this process on stderr (see ``_report_crashes``). Once the watchdog has started, it reports them instead."""
 
 
 def current() -> RankAgent | None:
@@ -86,12 +86,12 @@ class RankAgent:
         self._channel.send(arrived=True)
 
     def works_at(self, position: Callable[[], str]) -> None:
-        """Report every second what ``position`` returns as the rank's current work. Before this call the agent reports the current line of code."""
+        """Report every second, as the rank's current work, the text that ``position`` returns. Before this call the agent reports the current line of code."""
         self._position = position
         self._report_position()
 
     def launched(self, pids: dict[int, int]) -> None:
-        """Report the process ids of ranks that this process has launched, since their own watchdogs may not have started yet."""
+        """Report the process ids of the ranks that this process has launched, since the watchdogs of these ranks may not have started yet."""
         self._channel.send(launched=list(pids.items()))
 
     def fail(self, error: BaseException) -> None:

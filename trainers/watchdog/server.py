@@ -88,7 +88,7 @@ class Server:
         return True
 
     def launched(self, pids: list[list[int]]) -> None:
-        """Observe launched processes, given as (rank, process id), until their own watchdogs do."""
+        """Observe launched processes, given as (rank, process id), until their own watchdogs observe them."""
         self._launched = {rank: ProcessProbe(pid) for rank, pid in pids}
 
     def tick(self, now: float) -> None:

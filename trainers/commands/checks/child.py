@@ -21,7 +21,7 @@ _LAST_SECONDS = 10
 
 
 _QUICKLY = "import gc, os, sys\ngc.disable()\n{}\nsys.stdout.flush()\nos._exit(0)"
-"""Template of the child's program. It skips garbage collection and interpreter shutdown, a third of the time of a child that imports torch."""
+"""Template of the child's program. It skips garbage collection and interpreter shutdown, which take a third of the time of a child that imports torch."""
 
 
 class ChildProcess:

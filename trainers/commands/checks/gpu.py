@@ -1,7 +1,7 @@
 """``hoptrain doctor --gpu``: checks each feature of the GPU, its driver and libraries that GPU sampling uses.
 
-Each check runs in its own process, with a deadline. A kernel that hangs cannot be interrupted, and one that fails makes the device unusable
-for its process. The checks themselves are in ``gpu_numba``, ``gpu_torch`` and ``gpu_engine``.
+Each check runs in its own process, with a deadline. A kernel that hangs cannot be interrupted, and a kernel that fails makes the device unusable for its
+process. The checks themselves are in ``gpu_numba``, ``gpu_torch`` and ``gpu_engine``.
 
 ``python -m hoptrain.trainers.commands.checks.gpu NAME`` runs one check without a child process, for profilers and debuggers.
 """
@@ -19,7 +19,7 @@ from hoptrain.trainers.commands.checks.child import ChildProcess, ask_child
 from hoptrain.trainers.commands.checks.finding import CheckFailed, CheckSkipped, Finding, Status
 
 AT_ONCE = 4
-"""Number of checks that run at once. Each spends most of its time on imports, and uses little of the GPU."""
+"""Number of checks that run at once. A check spends most of its time on imports, and uses little of the GPU."""
 _NUMBA, _TORCH, _ENGINE = (f"hoptrain.trainers.commands.checks.gpu_{part}" for part in ("numba", "torch", "engine"))
 
 
@@ -90,7 +90,7 @@ def reason_against() -> str | None:
 def findings(checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
     """Run the checks, several at once, and yield their findings in order.
 
-    All use a new cache folder for compiled kernels. The check "kernel" fills it before the checks that read it start.
+    All checks use a new cache folder for compiled kernels. The check "kernel" fills it before the checks that read it start.
     """
     alone = 1 + next((number for number, check in enumerate(checks) if check.name == "kernel"), -1)
     waiting, running = deque(checks), deque[tuple[Check, ChildProcess]]()
@@ -111,7 +111,7 @@ def findings(checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
 
 
 def look(at: str) -> dict[str, str]:
-    """Run the check at "module:function" in this process; return status and text of its finding."""
+    """Run the check function that ``at`` ("module:function") names in this process, and return the status and the text of its finding."""
     module, function = at.split(":")
     try:
         return {"status": "ok", "found": getattr(importlib.import_module(module), function)()}

@@ -27,9 +27,9 @@ from hoptrain.trainers.commands.checks.gpu_torch import busy, needs_torch
 from hoptrain.trainers.commands.checks.packages import CUPY, version_of
 
 STEPS, WIDTH = 20, 1 << 20
-"""The memory check allocates and frees this many rows, of this many values each, while torch still reads them."""
+"""Number of rows that the memory check allocates and frees while torch still reads them, and number of values in each row."""
 _SMALL = Thresholds(block=4, max_blocks=2)
-"""Block sizes for the simulator, which runs each CUDA thread as a Python thread."""
+"""Small thread blocks for the simulator, which runs each CUDA thread as a Python thread."""
 
 
 def memory_of_torch() -> str:

@@ -83,7 +83,7 @@ def kernel() -> str:
 
 
 def kernel_again() -> str:
-    """Check that the kernel's machine code is read from the cache that the check "kernel" filled."""
+    """Check that numba-cuda reads the kernel's machine code from the cache that the check "kernel" filled."""
     needs_device()
     seconds = _launch()
     statistics = copy_rows.stats
@@ -108,7 +108,7 @@ def host_memory() -> str:
 
 
 def ipc() -> str:
-    """Check that a second process can open device memory of this one, as GPUs that share a feature cache do."""
+    """Check that a second process can open device memory of this process, as the ranks of GPUs that share a feature cache do."""
     needs_device()
     rows = NUMBERS.reshape(10, -1)
     array, handle = lend(rows.shape, rows.dtype)

@@ -142,7 +142,7 @@ def required(name: str) -> Finding:
 
 
 def optional(name: str, distributions: tuple[str, ...], purpose: str, needs_driver: bool = False) -> Finding:
-    """Report whether an optional package is installed. One for GPUs is recommended if a driver is loaded."""
+    """Report whether an optional package is installed. With ``needs_driver``, recommend the package only if a GPU driver is loaded."""
     version = version_of(*distributions)
     if version:
         return Finding(name, "ok", version)

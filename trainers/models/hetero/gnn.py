@@ -22,10 +22,10 @@ from hoptrain.trainers.models.layers import Dropout
 class HeteroGNN(nn.Module):
     """A GNN for heterogeneous graphs: an input module for each node type, ``num_layers`` convolutions of width H, and a linear map for each seed type.
 
-    The input module of a type with features is a linear map; a type without features has an embedding per node, with sparse gradients. Between layers
-    are dropout and an activation: ELU for gat and gatv2, none for hgt and han (which contain one), else ReLU. Nodes of a type that no relation leads
-    to keep their vectors. A layer contains only relations that the output depends on: the last layer those into the seed types, the layer before
-    those into the source types of these, and so on.
+    The input module of a type with features is a linear map; a type without features has an embedding per node, with sparse gradients. Between layers are
+    dropout and an activation: ELU for gat and gatv2, none for hgt and han (whose layers contain an activation), else ReLU. Nodes of a type that no relation
+    leads to keep their vectors. A layer contains only relations that the output depends on: the last layer those into the seed types, the layer before those
+    into the source types of these, and so on.
 
     Attributes:
         relations: relations of each layer.
@@ -155,7 +155,7 @@ class HeteroGNN(nn.Module):
 
     @property
     def weighs_relations(self) -> bool:
-        """True if layers weigh relations by a mean score over all nodes of a type, as HAN does."""
+        """True if layers weight relations by a mean score over all nodes of a type, as HAN does."""
         return hasattr(self.layers[0], "scores")
 
     @property

@@ -39,7 +39,7 @@ def hetero_layerwise_inference(
 ) -> dict[str, Tensor]:
     """Compute outputs of seed nodes from their full neighbourhoods, layer by layer. The model must be in eval mode.
 
-    With several ranks, every rank must call this: each computes a part of the nodes in hidden layers, and the last layer for its own ``nodes``.
+    With several ranks, every rank must call this: each rank computes a part of the nodes in hidden layers, and only its own ``nodes`` in the last layer.
     Memory holds the messages of one chunk, and the input and output rows of a layer for the types that it needs. A layer that weighs relations by
     a mean over all nodes (HAN) is computed in two passes.
 

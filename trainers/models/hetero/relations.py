@@ -1,4 +1,4 @@
-"""Scoring functions of knowledge graph triples, computed from the vectors of head, relation and tail. They have the names of their papers.
+"""Scoring functions of knowledge graph triples, computed from the vectors of head, relation and tail. Their names are those in their papers.
 
 A scoring function combines head and relation to a query vector and compares it with tails, so one matrix product scores a query against all entities.
 Heads are predicted as tails of inverse relations, which have their own vectors (Lacroix et al. 2018, "Canonical tensor decomposition for knowledge

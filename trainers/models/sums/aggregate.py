@@ -11,7 +11,7 @@ from torch import Tensor
 from hoptrain.samplers import Block
 
 _ADDITION = 8
-"""Cost of adding one value of a neighbour, relative to one multiplication of a dense product. The value is read from a random address in memory."""
+"""Cost of adding one value of a neighbour, in multiplications of a dense product. It is high, since the value is read from a random address in memory."""
 
 
 def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:

@@ -34,10 +34,10 @@ class SampledEdges(Tensor):
     _version_at_start: int
     _blocks: dict[Hop, Block]
     norms: dict[Any, Any]
-    """Cache for values that layers compute from the edges alone."""
+    """Cache of values that layers compute from the edges alone, such as normalised edge weights."""
 
     def __new__(cls, edge_index: Tensor, indptr: Tensor, hops: Iterable[Sequence[int]]) -> SampledEdges:
-        """Return the edges with their blocks.
+        """Create the edges of a batch from an ``edge_index`` and the sizes of its blocks.
 
         Args:
             edge_index: int64 edges (2, M).
@@ -66,7 +66,7 @@ class SampledEdges(Tensor):
         return changes(self) == self._version_at_start
 
     def plain(self) -> Tensor:
-        """Return the edges as a plain tensor, which shares their memory."""
+        """Return the edges as a plain tensor that shares memory with this tensor."""
         return self.as_subclass(Tensor)
 
     def block_from(self, num_known: int) -> Block | None:

@@ -22,7 +22,7 @@ from hoptrain.samplers import Block
 _ADDED = (torch.float32, torch.bfloat16, torch.float64)
 """Data types that the kernels read; others are converted to float32 first."""
 _MOST_EDGES = 2**31 - 8
-"""Maximum number of a block's edges: the kernels count them with 32 bits, four at a time."""
+"""Maximum number of edges of a block: the kernels count edges with 32 bits, in steps of four."""
 
 
 def sums_on_device(block: Block, x: Tensor, weights: Tensor | None, *, mean: bool) -> Tensor:
@@ -38,7 +38,7 @@ def sums_on_device(block: Block, x: Tensor, weights: Tensor | None, *, mean: boo
     heads = 1 if weights is None or weights.dim() == 1 else weights.shape[1]
     if x.shape[0] != block.num_src or x.shape[1] % heads:
         raise ValueError(
-            f"x is {tuple(x.shape)}: it must have {block.num_src} rows, one per source, and a number of columns divisible by {heads} heads"
+            f"x is {tuple(x.shape)}: it must have {block.num_src} rows, one per source, and a number of columns divisible by the number of heads, {heads}"
         )
     out: Tensor = _Sums.apply(x, None if weights is None else weights.to(_sum_type(x)), block, mean)  # type: ignore[no-untyped-call]
     return out
@@ -100,7 +100,7 @@ class Transposed(NamedTuple):
 
 
 _transposed: WeakKeyDictionary[Block, Transposed] = WeakKeyDictionary()
-"""Cache of transposed blocks while the blocks live: in full-batch training, every layer of every epoch has the same block."""
+"""Cache of transposed blocks, kept as long as the blocks exist. In full-batch training, every layer uses the same block in every epoch."""
 
 
 def transpose(block: Block) -> Transposed:

@@ -99,7 +99,7 @@ class ViG(nn.Module):
         return len(self.blocks) + 2
 
     def layer(self, i: int, x: Tensor) -> Tensor:
-        """Apply layer ``i`` to the output of the previous one."""
+        """Apply layer ``i`` to the output of the previous layer."""
         out: Tensor = self.get_submodule(*self.modules_of(i))(x)
         return out
 
@@ -132,7 +132,7 @@ def _check_sizes(num_nodes: int, num_blocks: int, neighbors: int, **sizes: int |
 
 
 class Stem(nn.Module):
-    """A module from images (B, H, W, C) to patches (B, N, D): a linear map plus a learned position vector; if ``width`` is None, the pixel values."""
+    """A module from images (B, H, W, C) to patches (B, N, D): a linear map plus a learned position vector, or the pixel values if ``width`` is None."""
 
     def __init__(self, patch: int, values: int, width: int | None, num_nodes: int) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class Grapher(nn.Module):
         self.outward = linear(conv.out_width, width, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, N, D) from (B, N, D)."""
+        """Compute the graph of the nodes ``x`` (B, N, D), and return ``x`` plus the convolution over it, (B, N, D)."""
         inner = self.inward(x)
         out: Tensor = x + self.outward(self.conv(inner, self.graph(inner)))
         return out
@@ -177,7 +177,7 @@ class FeedForward(nn.Module):
         self.outward = linear(ffn_width, width, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, N, D) from (B, N, D)."""
+        """Return ``x`` (B, N, D) plus the MLP of each node."""
         out: Tensor = x + self.outward(F.gelu(self.inward(x)))
         return out
 

@@ -13,7 +13,7 @@ ImageNorm = Literal["group", "layer", "batch"]
 
 
 class Neighbors(NamedTuple):
-    """The neighbours of all nodes of a batch; a node's number is its row in (B * N, D).
+    """The neighbours of all nodes of a batch. The index of a node is its row in (B * N, D).
 
     Attributes:
         indices: (B * N, k), or (E,) grouped by node.
@@ -24,12 +24,12 @@ class Neighbors(NamedTuple):
     offsets: Tensor | None = None
 
     def reduce(self, x: Tensor, mode: Literal["sum", "max"]) -> Tensor:
-        """Return the sum or maximum (B, N, D) over each node's neighbours, without storing (B, N, k, D)."""
+        """Return the sum or maximum over each node's neighbours, (B, N, D), without storing a vector per edge."""
         return F.embedding_bag(self.indices, x.flatten(0, 1), self.offsets, mode=mode).view_as(x)
 
 
 class Nearest(nn.Module):
-    """A module that joins a node to every ``step``-th of its image's ``k * step`` most similar nodes, by cosine similarity."""
+    """A module that makes neighbours of a node every ``step``-th of the ``k * step`` most similar nodes of its image, by cosine similarity."""
 
     def __init__(self, k: int, step: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Nearest(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Neighbors:
-        """Return the graph of features (B, N, D)."""
+        """Return the neighbours of all nodes, given their features ``x`` (B, N, D)."""
         batch, num_nodes, _ = x.shape
         directions = F.normalize(x, dim=2)
         nearest = (directions @ directions.transpose(1, 2)).topk(self.k * self.step).indices[:, :, :: self.step]
@@ -50,7 +50,7 @@ class Nearest(nn.Module):
 
 
 class Grid(nn.Module):
-    """A module that joins a node to the nodes around it: eight, fewer at the border."""
+    """A module that makes the nodes around a node its neighbours: eight, or fewer at the border."""
 
     def __init__(self, rows: int, columns: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Grid(nn.Module):
         self.register_buffer("offsets", torch.tensor([0, *map(len, around[:-1])]).cumsum(0), persistent=False)
 
     def forward(self, x: Tensor) -> Neighbors:
-        """Return the grid, repeated for each image of (B, N, D)."""
+        """Return the neighbours in the grid, repeated for each image of ``x`` (B, N, D)."""
         images = torch.arange(len(x), device=x.device)[:, None]
         indices, offsets = self.indices + images * x.shape[1], self.offsets + images * len(self.indices)
         return Neighbors(indices.flatten(), offsets.flatten())
@@ -83,7 +83,7 @@ class MaxRelativeConv(nn.Module):
         self.norm = make_norm(norm, 2 * width)
 
     def forward(self, x: Tensor, neighbors: Neighbors) -> Tensor:
-        """Return (B, N, 2 D) from (B, N, D)."""
+        """Compute the outputs (B, N, 2 D) from the nodes ``x`` (B, N, D)."""
         relative = neighbors.reduce(x, "max") - x
         both = torch.stack([x, relative], dim=-1).flatten(2)  # interleave channels and differences, so that every head has both
         parts = [head(part) for head, part in zip(self.heads, both.chunk(len(self.heads), dim=2), strict=True)]
@@ -100,7 +100,7 @@ class SumConv(nn.Module):
         self.of_itself = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, neighbors: Neighbors) -> Tensor:
-        """Return (B, N, D) from (B, N, D)."""
+        """Compute the outputs (B, N, D) from the nodes ``x`` (B, N, D)."""
         return F.gelu(self.of_neighbors(neighbors.reduce(x, "sum")) + self.of_itself(x))
 
 
@@ -113,7 +113,7 @@ class ImageWise(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, N, D) from (B, N, D)."""
+        """Normalise the nodes ``x`` (B, N, D)."""
         return torch.addcmul(self.bias, F.layer_norm(x, x.shape[1:]), self.weight)
 
 
@@ -121,12 +121,12 @@ class BatchWise(nn.BatchNorm1d):
     """A batch normalisation over all nodes of all images (B, N, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, N, D) from (B, N, D)."""
+        """Normalise the nodes ``x`` (B, N, D)."""
         return super().forward(x.flatten(0, 1)).view_as(x)
 
 
 def make_norm(norm: ImageNorm, width: int) -> nn.Module:
-    """Build the normalisation with a name; each has 2 * ``width`` parameters."""
+    """Build the normalisation that ``norm`` names, with 2 * ``width`` parameters."""
     kinds: dict[ImageNorm, type[nn.Module]] = {"group": ImageWise, "layer": nn.LayerNorm, "batch": BatchWise}
     return kinds[norm](width)
 

@@ -28,7 +28,7 @@ from hoptrain.trainers.models.layered import LayerwiseModule, address_seed, seed
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NodeChunk:
-    """A chunk of a rank's nodes with all their in-edges, and what a layer reads for them.
+    """A chunk of a rank's nodes with all their in-edges, and the inputs that a layer needs for them.
 
     Attributes:
         rows: row numbers (num_src,) int64 of the chunk's sources in the layer's input; None if the sources are all rows, in order.
@@ -151,7 +151,7 @@ def partition_bounds(graph: Graph, world_size: int) -> Array:
 
 
 def find_boundary(graph: Graph, bounds: Array, rank: int) -> Array:
-    """Return the sources (H,) int64 of a rank's in-edges that other ranks own. They are ascending, and so grouped by owner."""
+    """Return the sources (H,) int64 of a rank's in-edges that other ranks own. They are ascending, and thus grouped by the rank that owns them."""
     first, last = bounds[rank], bounds[rank + 1]
     named = np.zeros(graph.num_nodes, bool)
     named[graph.indices[graph.indptr[first] : graph.indptr[last]]] = True
@@ -170,7 +170,7 @@ class Exchange(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """Send the boundary's gradients to their owners, and sum the gradients of own rows."""
+        """Send the gradients of the boundary's rows to the ranks that own these rows, and sum the gradients of this rank's own rows."""
         boundary = ctx.boundary
         back = _sent(grads[0].contiguous(), boundary.received, boundary.sent, boundary.group)
         return back.new_zeros(ctx.num_rows, back.shape[1]).index_add_(0, boundary.ids, back), None

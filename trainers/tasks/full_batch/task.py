@@ -113,7 +113,7 @@ class WholeGraphClassifier(NodeClassifier):
         """Return the loss of the rank's training nodes, scaled so that the ranks' average is the mean over all training nodes."""
         model, address = self.model, batch.address or Address(0, 0, 0)
         if not isinstance(model, LayerwiseModule):
-            raise RuntimeError("the model was not checked in setup")
+            raise RuntimeError("a step was called before setup had checked the model: call the Trainer's fit")
         logits = self._part.apply(model, self.forward_inputs, address)[batch.x - self._part.first]
         # A rank without training nodes takes part in all collectives, with a gradient of 0.
         total = self.compute_loss("fit", logits, batch.y) if len(batch.y) else logits.sum()

@@ -49,9 +49,9 @@ class ItemBatch(NamedTuple):
 
 
 Collate = Callable[[Array, Address | None], tuple[Any, Tensor]]
-"""A function that maps item numbers (B,) and the batch's address (None in evaluation) to the model's input and the labels."""
+"""A function that maps item indices (B,) and the batch's address (None in evaluation) to the model's input and the labels."""
 Joined = tuple[Callable[[Array], dict[str, Array]], Callable[[dict[str, Array]], tuple[Any, Tensor]]]
-"""Two functions: ``ItemTask.join``, which workers call, and one that converts its arrays to the output of ``Collate``."""
+"""Two functions: ``ItemTask.join``, which workers call, and a function that converts its arrays to the output of ``Collate``."""
 
 
 class ItemLoader(EpochLoader[ItemBatch]):
@@ -111,7 +111,7 @@ class Items(Protocol):
 
     @property
     def splits(self) -> Mapping[str, Array]:
-        """Item numbers by split."""
+        """Indices of the items of each split."""
 
 
 class ItemDataModule(SharedDataModule):
@@ -136,26 +136,26 @@ class ItemDataModule(SharedDataModule):
         raise NotImplementedError
 
     def make_loader(self, rank: int, world_size: int, seed: int) -> ItemLoader:
-        """Return the training loader of a rank, or in a pipeline of a model replica. It starts no processes, so it can also check sizes before a run."""
+        """Return the training loader of a rank, or of a model replica in a pipeline. It starts no processes, so it can also be used to check sizes."""
         schedule = Schedule(items=self._split("train"), batch_size=self.batch_size, rank=rank, world_size=world_size, seed=seed)
         if (check := self.from_strategy("check_items", None)) is not None:
             check(schedule)
         return ItemLoader(schedule, self.collate, self.joined, self.num_workers, self.worker_options)
 
     def val_dataloader(self) -> DataLoader[ItemBatch]:
-        """Return this rank's share of the validation split; an empty loader if there is none."""
+        """Return a loader of this rank's share of the validation split; an empty loader if there is no such split."""
         return self._in_order(self.data.splits.get("val", np.empty(0, np.int64)))
 
     def test_dataloader(self) -> DataLoader[ItemBatch]:
-        """Return this rank's share of the test split."""
+        """Return a loader of this rank's share of the test split."""
         return self._in_order(self._split("test"))
 
     def predict_dataloader(self) -> DataLoader[ItemBatch]:
-        """Return this rank's share of ``predict_ids``, by default of all items, in order."""
+        """Return a loader of this rank's share of ``predict_ids``, by default of all items, in order."""
         return self._in_order(self.items_to_predict())
 
     def every_item(self) -> Array:
-        """Return the numbers (N,) of all items."""
+        """Return the indices (N,) of all items."""
         return np.sort(np.concatenate(list(self.data.splits.values())))
 
     def _split(self, name: str) -> Array:

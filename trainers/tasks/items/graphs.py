@@ -110,12 +110,12 @@ class GraphDataModule(ItemDataModule):
 
     @property
     def node_categories(self) -> tuple[int, ...]:
-        """Number of categories in each of the F feature columns of nodes, with ``categorical``; else empty."""
+        """Number of categories in each of the F feature columns of nodes if ``categorical`` is set; otherwise empty."""
         return self._categories("x")
 
     @property
     def edge_categories(self) -> tuple[int, ...]:
-        """Number of categories in each of the D feature columns of edges, with ``categorical``; else empty."""
+        """Number of categories in each of the D feature columns of edges if ``categorical`` is set; otherwise empty."""
         return self._categories("edge_attr")
 
     def _categories(self, name: str) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ class GraphDataModule(ItemDataModule):
         return tuple(int(column) + 1 for column in rows.max(0))
 
     def collate(self, items: Array, address: Address | None) -> tuple[GraphBatch, Tensor]:
-        """Return a batch's graphs as one graph, and their labels."""
+        """Return the graphs of a batch, joined to one graph, and their labels."""
         return graph_tensors(self.data.join(items))
 
 
@@ -141,7 +141,7 @@ def graph_tensors(arrays: dict[str, Array]) -> tuple[GraphBatch, Tensor]:
 
 
 class Categories(nn.Module):
-    """A module that maps category numbers (N, K) to the sum (N, width) of an embedding per column, like OGB's AtomEncoder."""
+    """A module that maps category indices (N, K) to the sum (N, width) of an embedding per column, like OGB's AtomEncoder."""
 
     def __init__(self, sizes: tuple[int, ...], width: int) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class Categories(nn.Module):
         nn.init.xavier_uniform_(self.vectors.weight)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the sums (N, width) of the embeddings of category numbers (N, K)."""
+        """Return the sums (N, width) of the embeddings of category indices (N, K)."""
         out: Tensor = self.vectors(rows.long() + self.begins).sum(1)
         return out
 

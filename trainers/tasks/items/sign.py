@@ -109,7 +109,7 @@ class SIGN(nn.Module):
         return len(self.layers)
 
     def layer(self, i: int, x: Tensor) -> Tensor:
-        """Apply layer ``i``."""
+        """Apply layer ``i`` to the output of the previous layer; layer 0 maps the features of all hops."""
         out: Tensor = self.layers[i](x)
         return out
 

@@ -65,12 +65,12 @@ class HeldOutLinks(SampledDataModule):
     relation_names: Sequence[str] = ("",)
 
     def relations_of(self, pairs: Array) -> Array:
-        """Return the relation numbers (N,) of ``pairs`` (2, N)."""
+        """Return the index of the relation of each of ``pairs`` (2, N), as (N,)."""
         places: Array = np.searchsorted([begin for (begin, _), _ in self.ends], pairs[0], side="right") - 1
         return places
 
     def draw_negatives(self, graph: Graph, links: Mapping[str, Array], seed: int) -> dict[str, Array | None]:
-        """Draw negatives for each split: for its N links of a relation, N pairs (2, N) without a link in ``graph``. No pair of a relation is in two splits."""
+        """Draw as many negatives of each relation as a split has links, for each split. They are no links of ``graph``, and no two splits share one."""
         draws = [pairs_without_link(graph, own) for own in self.ends]
         before, others = [np.zeros((2, 0), np.int64)] * len(draws), dict[str, Array | None]()
         for stream, (name, own) in enumerate(links.items()):
@@ -98,11 +98,11 @@ class HeldOutLinks(SampledDataModule):
                 )
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Return this rank's share of the validation links."""
+        """Return a loader of this rank's share of the validation links."""
         return self._link_batches("val")
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """Return this rank's share of the test links."""
+        """Return a loader of this rank's share of the test links."""
         return self._link_batches("test")
 
     def _link_batches(self, name: str) -> DataLoader[Any]:
@@ -296,7 +296,7 @@ def orient_links(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, in
 
 
 class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
-    """A data module that holds out links of some relations of a heterogeneous graph, and trains on the other links of a ``HeteroLinkSampler``.
+    """A data module that holds out links of some relations of a heterogeneous graph, and trains on the other links with a ``HeteroLinkSampler``.
 
     Messages never pass along held-out links, not even in validation and test. Labels are not needed.
 

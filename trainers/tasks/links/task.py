@@ -115,7 +115,7 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
             )
 
     def inputs(self, batch: MiniBatch) -> Tensor:
-        """Return the model's input rows (S, F): features of the batch's nodes, or their embeddings."""
+        """Return the model's input rows (S, F): the features of the batch's input nodes, or their embeddings if the nodes have no features."""
         if self.table is None:
             return super().inputs(batch)
         vectors: Tensor = self.table(batch.node_ids.long())

@@ -109,7 +109,7 @@ class NodeDataModule(SampledDataModule):
         return data
 
     def prepare(self, data: Dataset) -> Dataset:
-        """Return the data set to train on. A subclass may change it here; features that are computed from the graph are computed afterwards."""
+        """Return the data set to train on. A subclass may change the data set here. Features computed from the graph are computed after this call."""
         warn_of_overlaps(data.name, data.splits, "nodes")
         return data
 

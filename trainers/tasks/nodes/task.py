@@ -160,7 +160,7 @@ class NodeClassifier(NodeTask, GraphTask):
         return self._chunk(batch.to(self.device), 0)
 
     def chunks_to_predict(self, batch: NodeBatch, is_first: bool) -> Iterator[Chunk]:
-        """Yield chunks of nodes with their full neighbourhoods; on the first stage of a pipeline they have features."""
+        """Yield chunks of nodes with their full neighbourhoods. On the first stage of a pipeline, chunks include features."""
         data = self._datamodule.data
         for part in neighborhoods(data, batch.seeds.cpu().numpy(), self._datamodule.num_hops):
             x = take_rows(data.x, part.node_ids) if is_first and data.x is not None else None
