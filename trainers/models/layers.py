@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cache
+from itertools import pairwise
+from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
-from hoptrain.samplers import Block
+from hoptrain.kernels.cpu.training import dropout as kernels
+from hoptrain.samplers import Block, Workspace
 
 Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnconv"]
 
 _CHOICES = 1 << 16
 """Number of different values of 16 random bits."""
+_WORTH_SHARING = 1 << 17
+"""Minimum number of elements for which several threads work, since starting them takes tens of microseconds."""
+_PIECES = 4
+"""Number of pieces of the work per thread. With small pieces, threads finish at about the same time."""
 
 
 class Dropout(nn.Dropout):
-    """An ``nn.Dropout`` that is 6x faster on a CPU than torch's; see ``dropout``."""
+    """An ``nn.Dropout`` that is faster on a CPU; see ``dropout``."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply ``dropout``."""
@@ -28,15 +36,58 @@ class Dropout(nn.Dropout):
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training, set each number to zero with probability ``p`` and multiply the others by 1 / (1 - p). Shape and dtype are kept.
 
-    On a CPU, torch draws 64 bits for each number in one thread. This function draws 16 bits for each number, so ``p`` is rounded to a multiple of
-    1 / 65,536. The bits come from torch's generator, so runs repeat and resume as usual.
+    On a CPU, torch draws 64 bits for each number in one thread, and stores a mask for the backward pass. This function draws 16 bits for each number, so
+    ``p`` is rounded to a multiple of 1 / 65,536. The bits are a function of the number's position and a seed from torch's generator, so the backward pass
+    computes them again, several threads can draw them, and runs repeat and resume as usual.
     """
     dropped = round(p * _CHOICES)
     if not training or not 0 < dropped < _CHOICES or inplace or input.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(input, p, training, inplace)
-    words = torch.empty(-(-input.numel() // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
-    kept = words.view(torch.int16)[: input.numel()].view(input.shape) >= dropped - _CHOICES // 2
-    return input * kept.to(input.dtype).mul_(_CHOICES / (_CHOICES - dropped))
+    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None))
+    x = input if input.dtype in (torch.float32, torch.float64) else input.float()
+    out: Tensor = _Dropout.apply(x, seed, dropped)  # type: ignore[no-untyped-call]
+    return out.to(input.dtype)
+
+
+class _Dropout(torch.autograd.Function):
+    """An autograd function that keeps only the seed of its random bits. Its backward pass is the same function of the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seed: int, dropped: int) -> Tensor:
+        ctx.seed, ctx.dropped = seed, dropped
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        _drop(x.view(-1), out.view(-1), seed, dropped)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Dropout.apply(gradient, ctx.seed, ctx.dropped), None, None  # type: ignore[no-untyped-call]
+
+
+def _drop(x: Tensor, out: Tensor, seed: int, dropped: int) -> None:
+    """Run the kernel in torch's number of threads."""
+    given = (
+        x.detach().numpy(),
+        out.numpy(),
+        np.uint64(seed % 2**64),
+        np.uint32(dropped),
+        x.new_tensor(_CHOICES / (_CHOICES - dropped)).numpy()[()],
+    )
+    threads = torch.get_num_threads() if len(x) >= _WORTH_SHARING else 1
+    blocks, number = -(-len(x) // kernels.BLOCK), _PIECES * threads if threads > 1 else 1
+    pieces = iter(list(pairwise(blocks * i // number for i in range(number + 1))))
+
+    def drop_some() -> None:
+        for first, last in pieces:
+            kernels.drop(*given, first, last)
+
+    _workspace(threads).run([drop_some] * threads)
+
+
+@cache
+def _workspace(threads: int) -> Workspace:
+    return Workspace(threads)
 
 
 def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:

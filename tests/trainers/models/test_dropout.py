@@ -1,10 +1,12 @@
 """Dropout with 16 random bits per element: its rate, gradient, seed, and the fallback to torch's dropout."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hoptrain.kernels.cpu.training.dropout import BLOCK, drop
 from hoptrain.trainers.models.layered import seed_generators
 from hoptrain.trainers.models.layers import Dropout
 
@@ -45,6 +47,38 @@ def test_torchs_generator_decides():
     torch.manual_seed(3)
     assert torch.equal(layer(x), first)
     assert not torch.equal(first, second)
+
+
+def test_bits_do_not_depend_on_the_number_of_threads():
+    x, threads, results = torch.ones(300_001), torch.get_num_threads(), []
+    for number in (1, 3):
+        torch.set_num_threads(number)
+        torch.manual_seed(4)
+        results.append(Dropout(0.25)(x))
+    torch.set_num_threads(threads)
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 65])
+def test_each_element_has_its_own_bits_of_philox(size):
+    """Element i of a block of 512 reads half (i // 64) % 2 of word i // 128 of call i % 64."""
+    x, out = np.arange(1, size + 1, dtype=np.float32), np.empty(size, np.float32)
+    seed, limit = 0x1234_5678_9ABC_DEF0, 30_000
+    drop(x, out, np.uint64(seed), np.uint32(limit), np.float32(2), 0, -(-size // BLOCK))
+    for i in range(size):
+        block, place = divmod(i, BLOCK)
+        bits = philox(block * 64 + place % 64, seed)[place // 128] >> 16 * (place // 64 % 2) & 0xFFFF
+        assert out[i] == (0 if bits < limit else 2 * x[i])
+
+
+def philox(counter, seed):
+    """Return the four words of Philox4x32-10 in plain Python."""
+    c, k = [counter, 0, 0, 0], [seed % 2**32, seed >> 32]
+    for _ in range(10):
+        high, low = zip(*(divmod(m * word, 2**32) for m, word in ((0xD2511F53, c[0]), (0xCD9E8D57, c[2]))), strict=True)
+        c = [high[1] ^ c[1] ^ k[0], low[1], high[0] ^ c[3] ^ k[1], low[0]]
+        k = [(word + step) % 2**32 for word, step in zip(k, (0x9E3779B9, 0xBB67AE85), strict=True)]
+    return c
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])

@@ -1,0 +1,1 @@
+"""CPU kernels for training: dropout, and the transposed edges of a block."""

@@ -1,0 +1,37 @@
+"""Dropout whose random bits are a function of a seed and an element's index, so that the backward pass computes them again instead of storing them."""
+
+import numpy as np
+
+from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.shared.philox import key_of, philox4x32
+
+BLOCK = 512
+"""Number of elements of a block: the kernel draws 16 bits for each, by 64 calls of Philox with eight elements each. Both loops are vectorised."""
+_CALLS = BLOCK // 8
+_U0 = np.uint64(0)
+_B32 = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint32(0xFFFF)
+
+
+@cpu_kernel
+def drop(x, out, seed, limit, scale, first, last):
+    """Compute ``out`` for blocks [first, last): ``x * scale``, or 0 where an element's 16 bits, as a number in [0, 65536), are below ``limit``.
+
+    ``x`` and ``out`` (N,) are float32 or float64, ``seed`` is uint64, ``limit`` uint32, and ``scale`` has the dtype of ``x``.
+    """
+    words = np.empty((4, _CALLS), np.uint32)
+    none = x.dtype.type(0)
+    k0, k1 = key_of(seed)
+    for block in range(first, last):
+        begin = np.uint64(block * _CALLS)
+        for call in range(_CALLS):
+            counter = begin + np.uint64(call)
+            word0, word1, word2, word3 = philox4x32(counter & _LOW, counter >> _B32, _U0, _U0, k0, k1)
+            words[0, call], words[1, call], words[2, call], words[3, call] = word0, word1, word2, word3
+        for eighth in range(8):
+            shift = np.uint32(16 * (eighth & 1))
+            start = block * BLOCK + eighth * _CALLS
+            for call in range(min(_CALLS, len(x) - start)):
+                bits = (words[eighth >> 1, call] >> shift) & _HALF
+                out[start + call] = none if bits < limit else x[start + call] * scale
