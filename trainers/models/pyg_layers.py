@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_pyg_files
 from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, refuse_weights
-from hoptrain.trainers.models.sums import aggregate, narrows_first
+from hoptrain.trainers.models.sums import aggregate, aggregate_with_own, narrows_first
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
@@ -34,12 +34,12 @@ class SAGELayer(nn.Module):
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Compute the outputs (num_dst, C') of one block, from the mean over its edges, or from an estimate of the mean if edges have weights."""
         if block.weights is not None:
-            out = self.combine(aggregate(block, x, mean_weights(block, degrees)), x[: block.num_dst])
+            out = self.combine(*aggregate_with_own(block, x, mean_weights(block, degrees)))
         elif narrows_first(block, x.shape[1], self.lin_l.out_features):
             narrow, own = self._narrow(x, block.num_dst)
             out = aggregate(block, narrow, reduce="mean") + self.lin_l.bias + own
         else:
-            out = self.combine(aggregate(block, x, reduce="mean"), x[: block.num_dst])
+            out = self.combine(*aggregate_with_own(block, x, reduce="mean"))
         return out
 
     def _narrow(self, x: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
@@ -53,9 +53,8 @@ class SAGELayer(nn.Module):
         return torch.cat([mine, F.linear(x[num_dst:], to_mean)]), own
 
     def combine(self, mean: Tensor, own: Tensor) -> Tensor:
-        """Compute the layer's outputs from the means over in-neighbours and the destinations' own vectors, both (D, C)."""
-        out: Tensor = self.lin_l(mean) + self.lin_r(own)
-        return out
+        """Compute the layer's outputs from the means over in-neighbours and the destinations' own vectors, both (D, C), by one product."""
+        return F.linear(torch.cat([mean, own], 1), torch.cat([self.lin_l.weight, self.lin_r.weight], 1), self.lin_l.bias)
 
 
 def _draw_again(*layers: nn.Linear) -> None:
@@ -76,7 +75,8 @@ class GINLayer(nn.Module):
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Compute the outputs (num_dst, C') of one block."""
-        out: Tensor = self.mlp(aggregate(block, x, block.weights) + (1 + self.eps) * x[: block.num_dst])
+        sums, own = aggregate_with_own(block, x, block.weights)
+        out: Tensor = self.mlp(sums + (1 + self.eps) * own)
         return out
 
 
@@ -137,5 +137,5 @@ class GCNLayer(nn.Module):
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Compute the outputs (num_dst, C') of one block."""
         edge_weights, self_weights = gcn_weights(block, degrees)
-        x = self.linear(x)
-        return aggregate(block, x, edge_weights) + self_weights[:, None] * x[: block.num_dst] + self.bias
+        sums, own = aggregate_with_own(block, self.linear(x), edge_weights)
+        return sums + self_weights[:, None] * own + self.bias

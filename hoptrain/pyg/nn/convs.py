@@ -34,10 +34,12 @@ class SAGEConv(pyg.SAGEConv):
         if _is_plain(self.lin_l) and narrows_first(near.block, sources.shape[1], self.out_channels):
             out = near.reduce(F.linear(sources, self.lin_l.weight), reduce=reduction)
             out = out if self.lin_l.bias is None else out + self.lin_l.bias
+            own = near.own(x)
         else:
-            out = self.lin_l(near.reduce(sources, reduce=reduction))
+            sums, own = near.reduce_with_own(sources, reduce=reduction)
+            out, own = self.lin_l(sums), near.own(x) if self.project else own
         if self.root_weight:
-            out = out + self.lin_r(near.own(x))
+            out = out + self.lin_r(own)
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
 
 
@@ -52,7 +54,8 @@ class GraphConv(pyg.GraphConv):
         if near is None or reduction is None or size is not None:
             return super().forward(x, edge_index, edge_weight, size)  # type: ignore[no-any-return]
         weights = None if edge_weight is None else edge_weight.view(-1)
-        out: Tensor = self.lin_rel(near.reduce(x, weights, reduction)) + self.lin_root(near.own(x))
+        sums, own = near.reduce_with_own(x, weights, reduction)
+        out: Tensor = self.lin_rel(sums) + self.lin_root(own)
         return out
 
 
@@ -66,7 +69,8 @@ class GINConv(pyg.GINConv):
         near, reduction = Neighbours.of(self, pyg.GINConv, x, edge_index), reduction_of(self)
         if near is None or reduction is None or size is not None:
             return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
-        out: Tensor = self.nn(near.reduce(x, reduce=reduction) + (1 + self.eps) * near.own(x))
+        sums, own = near.reduce_with_own(x, reduce=reduction)
+        out: Tensor = self.nn(sums + (1 + self.eps) * own)
         return out
 
 
@@ -147,5 +151,5 @@ def _is_plain(layer: Any) -> bool:
 
 def _with_loops(near: Neighbours, x: Tensor, weights: Tensor | None, loops: Tensor | None) -> Tensor:
     """Return the weighted sums of the neighbours' rows, plus each node's own row if ``loops`` has weights (N, 1) for these."""
-    out = near.reduce(x, weights)
-    return out if loops is None else out + loops * near.own(x)
+    out, own = near.reduce_with_own(x, weights)
+    return out if loops is None else out + loops * own

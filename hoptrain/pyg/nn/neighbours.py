@@ -14,7 +14,7 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.pyg.nn.lazy import LazyRows, all_of, computed_of, first_rows
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.sums import aggregate
+from hoptrain.trainers.models.sums import aggregate, aggregate_with_own
 from hoptrain.trainers.models.sums.edge_index import SampledEdges
 
 _keep_freed_memory = cache(keep_freed_memory)
@@ -65,11 +65,17 @@ class Neighbours:
 
     def own(self, x: Tensor) -> Tensor:
         """Return ``x`` (N, C) with as many computed rows as the layer's outputs."""
-        number = self.block.num_dst
-        return LazyRows.of(first_rows(x, number), self.edges.num_nodes, lambda: all_of(x)[number:], [x])
+        return self._own(x, first_rows(x, self.block.num_dst))
+
+    def _own(self, x: Tensor, rows: Tensor) -> Tensor:
+        return LazyRows.of(rows, self.edges.num_nodes, lambda: all_of(x)[len(rows) :], [x])
 
     def reduce(self, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
         """Return the sum or mean (N, C) of the neighbours' rows of ``x`` (N, C), times the ``weights`` (M,) or (M, H) of the edges."""
+        return self.reduce_with_own(x, weights, reduce)[0]
+
+    def reduce_with_own(self, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> tuple[Tensor, Tensor]:
+        """Return ``reduce`` and ``own`` of ``x``, whose gradients share one buffer on a CPU."""
         block, edges = self.block, self.edges
 
         def others() -> Tensor:
@@ -79,7 +85,8 @@ class Neighbours:
 
         rows, own = first_rows(x, block.num_src), None if weights is None else weights[: block.num_edges]
         reads = [x, edges] if weights is None else [x, edges, weights]
-        return LazyRows.of(aggregate(block, rows, own, reduce).to(rows.dtype), edges.num_nodes, others, reads)
+        sums, own_rows = aggregate_with_own(block, rows, own, reduce)
+        return LazyRows.of(sums.to(rows.dtype), edges.num_nodes, others, reads), self._own(x, own_rows)
 
     def apply(self, layer: Callable[..., Tensor], x: Tensor, edge_attr: Tensor | None, reads: list[Tensor]) -> Tensor:
         """Run PyG's code of a layer, and return its outputs (N, C').

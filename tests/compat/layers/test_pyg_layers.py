@@ -67,7 +67,7 @@ def test_models_and_gradients_are_pygs(name, num_layers, rows):
 
 def test_seeds_need_only_the_rows_that_lead_to_them(monkeypatch):
     batch, computed = some_batch(), []
-    monkeypatch.setattr(neighbours, "aggregate", lambda block, *given: computed.append(block.num_dst) or aggregate(block, *given))
+    monkeypatch.setattr(neighbours, "aggregate_with_own", lambda block, *given: computed.append(block.num_dst) or aggregate(block, *given))
     first, second = ours.SAGEConv(6, 8), ours.SAGEConv(8, 3)
     hidden = F.dropout(first(batch.x, batch.edge_index).relu(), 0.5)
     out = second(hidden, batch.edge_index).log_softmax(dim=-1)[: batch.batch_size]
@@ -76,7 +76,7 @@ def test_seeds_need_only_the_rows_that_lead_to_them(monkeypatch):
     assert type(out) is torch.Tensor
 
 
-aggregate = neighbours.aggregate
+aggregate = neighbours.aggregate_with_own
 
 
 @pytest.mark.parametrize("name", ["SAGEConv", "GCNConv", "GATConv"])

@@ -20,7 +20,7 @@ from hoptrain.kernels.cuda import native
 from hoptrain.kernels.cuda.launch import Launch
 from hoptrain.kernels.cuda.native.aggregate import sum_rows
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.sums import aggregate, on_device
+from hoptrain.trainers.models.sums import aggregate, on_device, transpose
 
 pytestmark = [needs_cuda, pytest.mark.skipif(not is_simulated() and not torch.cuda.is_available(), reason="torch has no GPU")]
 KERNELS = ["cpp", "numba"]
@@ -142,26 +142,24 @@ def test_a_hub_of_many_pieces(kernels):
     )
 
 
-def test_a_block_is_transposed_once_and_only_for_a_derivative(kernels, monkeypatch):
-    sorts = []
-    sort = torch.sort
-    monkeypatch.setattr(torch, "sort", lambda *given, **named: sorts.append(1) or sort(*given, **named))
+def test_a_block_is_transposed_once_and_only_for_a_derivative(kernels):
     block = make_block("random")
     weights = there(numbers(block.num_edges, seed=1)).requires_grad_()
     aggregate(block, there(numbers(14, 4)), weights).sum().backward()
-    assert not sorts  # the rows need no gradient
-    for _ in range(2):
-        aggregate(block, there(numbers(14, 4)).requires_grad_()).sum().backward()
-    assert len(sorts) == 1
-    kept = len(on_device._transposed)
+    assert block not in transpose.cache  # the rows need no gradient
+    aggregate(block, there(numbers(14, 4)).requires_grad_()).sum().backward()
+    found = transpose.cache[block]
+    aggregate(block, there(numbers(14, 4)).requires_grad_()).sum().backward()
+    assert transpose.cache[block] is found
+    kept = len(transpose.cache)
     del block
     gc.collect()
-    assert len(on_device._transposed) == kept - 1
+    assert len(transpose.cache) == kept - 1
 
 
 def test_a_transposed_block_has_the_edges_of_each_source_in_order():
     block = make_block("random")
-    found = on_device.transpose(block)
+    found = transpose.transpose(block)
     owner = np.repeat(np.arange(block.num_dst), np.diff(block.indptr.cpu().numpy()))
     order = np.argsort(block.indices.cpu().numpy(), kind="stable")
     np.testing.assert_array_equal(found.order.cpu().numpy(), order)

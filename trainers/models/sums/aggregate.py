@@ -1,14 +1,14 @@
-"""The function that sums neighbours' vectors over the edges of a block."""
+"""Functions that sum neighbours' vectors over the edges of a block."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from hoptrain.samplers import Block
+from hoptrain.trainers.models.sums.on_host import sums_on_host
 
 _ADDITION = 8
 """Cost of adding one value of a neighbour, in multiplications of a dense product. It is high, since the value is read from a random address in memory."""
@@ -30,21 +30,24 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
         from hoptrain.trainers.models.sums.on_device import sums_on_device
 
         return sums_on_device(block, x, weights, mean=reduce == "mean")
-    if weights is not None and (weights.dim() == 2 or weights.requires_grad):
+    if _needs_separate_operations(weights):
         return _plain_sums(block, x, weights, reduce)
-    return _host_sums(block, x, weights, reduce)
+    return sums_on_host(block, x if x.dtype == torch.float64 else x.float(), weights, mean=reduce == "mean")[0]
 
 
-def _host_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
-    with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")  # torch 2.11 warns despite the option
-        x = x if x.dtype == torch.float64 else x.float()
-        values = x.new_ones(block.num_edges) if weights is None else weights.to(x.dtype)
-        shape = (block.num_dst, block.num_src)
-        edges = torch.sparse_csr_tensor(block.indptr, block.indices, values, shape, check_invariants=False)
-        out: Tensor = torch.sparse.mm(edges, x, "mean") if reduce == "mean" else torch.sparse.mm(edges, x)
-        return out
+def aggregate_with_own(
+    block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum"
+) -> tuple[Tensor, Tensor]:
+    """Return ``aggregate`` and the destinations' own rows of ``x``, both (num_dst, C). On a CPU, the gradients of both share one buffer."""
+    on_host = x.dtype in (torch.float32, torch.float64) and not x.is_cuda and not torch.compiler.is_compiling()
+    if on_host and not _needs_separate_operations(weights):
+        return sums_on_host(block, x, weights, mean=reduce == "mean")
+    return aggregate(block, x, weights, reduce), x[: block.num_dst]
+
+
+def _needs_separate_operations(weights: Tensor | None) -> bool:
+    """Return whether torch's sparse product cannot add with these weights; see ``aggregate``."""
+    return weights is not None and (weights.dim() == 2 or weights.requires_grad)
 
 
 def _plain_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:

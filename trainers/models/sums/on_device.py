@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from hoptrain.engine import InputError
 from hoptrain.engine.device import check_cuda
 from hoptrain.samplers import Block
+from hoptrain.trainers.models.sums.transpose import transpose
 
 _ADDED = (torch.float32, torch.bfloat16, torch.float64)
 """Data types that the kernels read; others are converted to float32 first."""
@@ -83,35 +83,6 @@ class _Part(NamedTuple):
     @property
     def heads(self) -> int:
         return 1 if self.weights is None or self.weights.dim() == 1 else self.weights.shape[1]
-
-
-class Transposed(NamedTuple):
-    """The edges of a block grouped by source; within a source, they keep the block's order.
-
-    Attributes:
-        indptr: offsets (num_src + 1,) int32.
-        indices: destinations (M,) int32.
-        order: numbers (M,) int64 of the edges in the block.
-    """
-
-    indptr: Tensor
-    indices: Tensor
-    order: Tensor
-
-
-_transposed: WeakKeyDictionary[Block, Transposed] = WeakKeyDictionary()
-"""Cache of transposed blocks, kept as long as the blocks exist. In full-batch training, every layer uses the same block in every epoch."""
-
-
-def transpose(block: Block) -> Transposed:
-    """Return the block's edges grouped by source; computed on the device at the first call."""
-    if block not in _transposed:
-        by_source, order = torch.sort(block.indices.int(), stable=True)
-        sources = torch.arange(block.num_src + 1, dtype=torch.int32, device=order.device)
-        indptr = torch.searchsorted(by_source, sources, out_int32=True)
-        owner = torch.searchsorted(block.indptr[1:].int(), order.int(), right=True, out_int32=True)
-        _transposed[block] = Transposed(indptr, owner, order)
-    return _transposed[block]
 
 
 def _add(part: _Part, rows: Tensor, dtype: torch.dtype, inverse: Tensor | None = None) -> Tensor:

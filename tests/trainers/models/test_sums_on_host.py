@@ -1,0 +1,72 @@
+"""Sums over a block's edges on the CPU, and their gradients, equal those of a dense product in float64."""
+
+import pytest
+import torch
+from cases.edge_sums import DEGREES, block_of
+
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.sums import aggregate, aggregate_with_own
+from hoptrain.trainers.models.sums.transpose import transpose
+
+
+def make_block(case, dtype=torch.int32):
+    ptr, ind = (torch.from_numpy(array).to(dtype) for array in block_of(case))
+    return Block(indptr=ptr, indices=ind, edge_ids=None, num_src=14)
+
+
+def dense(block, weights, reduce):
+    """Return the matrix (num_dst, num_src) float64 of the sums."""
+    degrees = block.indptr.diff().long()
+    owner = torch.repeat_interleave(torch.arange(block.num_dst), degrees)
+    values = torch.ones(block.num_edges, dtype=torch.float64) if weights is None else weights.double()
+    matrix = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64).index_put(
+        (owner, block.indices.long()), values, accumulate=True
+    )
+    return matrix if reduce == "sum" else matrix / degrees.clamp(min=1)[:, None]
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("case", [case for case in DEGREES if sum(DEGREES[case]) <= 60])
+def test_sums_and_gradients_are_those_of_a_dense_product(case, weighted, reduce):
+    block = make_block(case)
+    torch.manual_seed(1)
+    x = torch.randn(14, 5, requires_grad=True)
+    weights = torch.rand(block.num_edges) if weighted else None
+    to_sums, to_own = torch.randn(2, block.num_dst, 5)
+    sums, own = aggregate_with_own(block, x, weights, reduce)
+    ((sums * to_sums).sum() + (own * to_own).sum()).backward()
+    matrix = dense(block, weights, reduce)
+    expected = matrix.T @ to_sums.double()
+    expected[: block.num_dst] += to_own
+    torch.testing.assert_close(sums, (matrix @ x.detach().double()).float())
+    assert torch.equal(own, x[: block.num_dst])
+    torch.testing.assert_close(x.grad, expected.float())
+
+
+@pytest.mark.parametrize("read", ["sums", "own", "neither"])
+def test_a_result_that_no_loss_reads_adds_nothing(read):
+    block, x = make_block("ragged"), torch.randn(14, 3, dtype=torch.float64, requires_grad=True)
+    sums, own = aggregate_with_own(block, x)
+    (sums.sum() * (read == "sums") + own.sum() * (read == "own") if read != "neither" else x.sum() * 0).backward()
+    expected = dense(block, None, "sum").sum(0)[:, None].expand(14, 3) * (read == "sums")
+    expected = expected + (torch.arange(14) < block.num_dst)[:, None] * (read == "own")
+    torch.testing.assert_close(x.grad, expected)
+
+
+def test_gradients_pass_gradcheck():
+    block, x = make_block("random"), torch.randn(14, 2, dtype=torch.float64, requires_grad=True)
+    weights = torch.rand(block.num_edges, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: aggregate(block, x, weights, "mean"), (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_edges_are_grouped_by_source_in_their_order(dtype):
+    block = make_block("hubs side by side", dtype)
+    there = transpose(block)
+    owner = torch.repeat_interleave(torch.arange(block.num_dst), block.indptr.diff().long())
+    order = torch.sort(block.indices, stable=True).indices
+    assert torch.equal(there.order, order)
+    assert torch.equal(there.indices, owner[order].to(dtype))
+    assert torch.equal(there.indptr.diff().long(), torch.bincount(block.indices, minlength=14))
+    assert transpose(block) is there
