@@ -13,7 +13,7 @@ from hoptrain.engine.errors import check_choice
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import NEED_EDGE_FEATURES, OF_EDGES, WITH_HEADS
 from hoptrain.trainers.models.features import Standardize
-from hoptrain.trainers.models.layers import Arch, Dropout
+from hoptrain.trainers.models.layers import Arch, Dropout, relu_dropout
 
 Conv = Literal["pyg", "dgl"]
 Norm = Literal["none", "batch", "layer"]
@@ -112,10 +112,15 @@ class GNN(nn.Module):
         return x
 
     def layer(self, i: int, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Apply layer ``i`` with its dropout, normalisation and activation: (num_src, C) in, (num_dst, C') out."""
-        x = self.dropout(x) if i else self.input_dropout(self.standardize(x))
+        """Apply layer ``i`` with the activation and dropout of its inputs, and normalisation: (num_src, C) in, (num_dst, C') out."""
+        x = self._activated(x) if i else self.input_dropout(self.standardize(x))
         x = self.layers[i](x, block, degrees)
-        return self.activation(self.norms[i](x)) if i < len(self.norms) else x
+        return self.norms[i](x) if i < len(self.norms) else x
+
+    def _activated(self, x: Tensor) -> Tensor:
+        if isinstance(self.activation, nn.ReLU):
+            return relu_dropout(x, self.dropout.p, self.training)
+        return self.dropout(self.activation(x))
 
     def shape(self, i: int) -> tuple[int, ...]:
         """Return the shape of one row (one node) of the input of layer ``i``."""

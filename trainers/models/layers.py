@@ -1,4 +1,4 @@
-"""Common parts of the PyG and DGL layers: layer names, edge weights and dropout."""
+"""Common parts of the PyG and DGL layers: layer names, dropout and edge weights."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.overrides import has_torch_function_unary
 
 from hoptrain.engine import InputError
+from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.training import dropout as kernels
 from hoptrain.samplers import Block, Workspace
 
@@ -19,6 +22,8 @@ Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnc
 
 _CHOICES = 1 << 16
 """Number of different values of 16 random bits."""
+_DTYPES = (torch.float32, torch.float64)
+"""Data types that the kernels of dropout read."""
 _WORTH_SHARING = 1 << 17
 """Minimum number of elements for which several threads work, since starting them takes tens of microseconds."""
 _PIECES = 4
@@ -40,13 +45,29 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     ``p`` is rounded to a multiple of 1 / 65,536. The bits are a function of the number's position and a seed from torch's generator, so the backward pass
     computes them again, several threads can draw them, and runs repeat and resume as usual.
     """
-    dropped = round(p * _CHOICES)
-    if not training or not 0 < dropped < _CHOICES or inplace or input.device.type != "cpu" or torch.compiler.is_compiling():
+    if inplace or not _has_kernel(input, p, training):
         return F.dropout(input, p, training, inplace)
-    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None))
-    x = input if input.dtype in (torch.float32, torch.float64) else input.float()
-    out: Tensor = _Dropout.apply(x, seed, dropped)  # type: ignore[no-untyped-call]
+    x = input if input.dtype in _DTYPES else input.float()
+    out: Tensor = _Dropout.apply(x, _seed(), round(p * _CHOICES))  # type: ignore[no-untyped-call]
     return out.to(input.dtype)
+
+
+def relu_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Compute ``dropout(relu(input))``, with the same bits and values. On a CPU in training, one pass over the memory computes both."""
+    if input.dtype not in _DTYPES or not _has_kernel(input, p, training):
+        return dropout(F.relu(input), p, training)
+    out: Tensor = _ReluDropout.apply(input, _seed(), round(p * _CHOICES))  # type: ignore[no-untyped-call]
+    return out
+
+
+def _has_kernel(input: Tensor, p: float, training: bool) -> bool:
+    if not training or input.device.type != "cpu" or torch.compiler.is_compiling() or has_torch_function_unary(input):
+        return False  # a subclass of Tensor has its own version of torch's function
+    return 0 < round(p * _CHOICES) < _CHOICES
+
+
+def _seed() -> int:
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None))
 
 
 class _Dropout(torch.autograd.Function):
@@ -55,34 +76,60 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, seed: int, dropped: int) -> Tensor:
         ctx.seed, ctx.dropped = seed, dropped
-        x = x.contiguous()
-        out = torch.empty_like(x)
-        _drop(x.view(-1), out.view(-1), seed, dropped)
-        return out
+        return _drop(x, seed, dropped, clip=False)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _Dropout.apply(gradient, ctx.seed, ctx.dropped), None, None  # type: ignore[no-untyped-call]
 
 
-def _drop(x: Tensor, out: Tensor, seed: int, dropped: int) -> None:
-    """Run the kernel in torch's number of threads."""
-    given = (
-        x.detach().numpy(),
-        out.numpy(),
-        np.uint64(seed % 2**64),
-        np.uint32(dropped),
-        x.new_tensor(_CHOICES / (_CHOICES - dropped)).numpy()[()],
-    )
+class _ReluDropout(torch.autograd.Function):
+    """An autograd function that keeps only its outputs: the gradient is zero where they are zero."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seed: int, dropped: int) -> Tensor:
+        out = _drop(x, seed, dropped, clip=True)
+        ctx.save_for_backward(out)
+        ctx.dropped = dropped
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        [out], gradient = ctx.saved_tensors, gradient.contiguous()
+        by_x = torch.empty_like(gradient)
+        _share(kernels.pass_gradient, _numbers(gradient), _numbers(out), _scale(out, ctx.dropped), _numbers(by_x))
+        return by_x, None, None
+
+
+def _drop(x: Tensor, seed: int, dropped: int, clip: bool) -> Tensor:
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    _share(kernels.drop, _numbers(x), _numbers(out), np.uint64(seed % 2**64), np.uint32(dropped), _scale(x, dropped), clip)
+    return out
+
+
+def _numbers(tensor: Tensor) -> Array:
+    numbers: Array = tensor.detach().view(-1).numpy()
+    return numbers
+
+
+def _scale(x: Tensor, dropped: int) -> Array:
+    scale: Array = x.new_tensor(_CHOICES / (_CHOICES - dropped)).numpy()
+    return scale[()]
+
+
+def _share(kernel: Any, x: Array, *given: Any) -> None:
+    """Run a kernel over the blocks of ``x`` in torch's number of threads."""
     threads = torch.get_num_threads() if len(x) >= _WORTH_SHARING else 1
     blocks, number = -(-len(x) // kernels.BLOCK), _PIECES * threads if threads > 1 else 1
     pieces = iter(list(pairwise(blocks * i // number for i in range(number + 1))))
 
-    def drop_some() -> None:
+    def work() -> None:
         for first, last in pieces:
-            kernels.drop(*given, first, last)
+            kernel(x, *given, first, last)
 
-    _workspace(threads).run([drop_some] * threads)
+    _workspace(threads).run([work] * threads)
 
 
 @cache

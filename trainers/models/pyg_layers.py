@@ -53,7 +53,11 @@ class SAGELayer(nn.Module):
         return torch.cat([mine, F.linear(x[num_dst:], to_mean)]), own
 
     def combine(self, mean: Tensor, own: Tensor) -> Tensor:
-        """Compute the layer's outputs from the means over in-neighbours and the destinations' own vectors, both (D, C), by one product."""
+        """Compute the layer's outputs from the means over in-neighbours and the destinations' own vectors, both (D, C)."""
+        if mean.shape[1] > self.lin_l.out_features:
+            out: Tensor = self.lin_l(mean) + self.lin_r(own)
+            return out
+        # One product of joined rows: its outputs are written once, and the backward pass reads their gradient once.
         return F.linear(torch.cat([mean, own], 1), torch.cat([self.lin_l.weight, self.lin_r.weight], 1), self.lin_l.bias)
 
 

@@ -5,20 +5,22 @@ import numpy as np
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.shared.philox import key_of, philox4x32
 
-BLOCK = 512
-"""Number of elements of a block: the kernel draws 16 bits for each, by 64 calls of Philox with eight elements each. Both loops are vectorised."""
+BLOCK = 1024
+"""Number of elements of a block: the kernel draws 16 bits for each, by 128 calls of Philox with eight elements each. All loops are vectorised."""
 _CALLS = BLOCK // 8
 _U0 = np.uint64(0)
+_B16 = np.uint32(16)
 _B32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint32(0xFFFF)
 
 
 @cpu_kernel
-def drop(x, out, seed, limit, scale, first, last):
+def drop(x, out, seed, limit, scale, clip, first, last):
     """Compute ``out`` for blocks [first, last): ``x * scale``, or 0 where an element's 16 bits, as a number in [0, 65536), are below ``limit``.
 
-    ``x`` and ``out`` (N,) are float32 or float64, ``seed`` is uint64, ``limit`` uint32, and ``scale`` has the dtype of ``x``.
+    ``x`` and ``out`` (N,) are float32 or float64, ``seed`` is uint64, ``limit`` uint32, and ``scale`` has the dtype of ``x``. With ``clip``, elements of at
+    most 0 become 0 too, as by ReLU.
     """
     words = np.empty((4, _CALLS), np.uint32)
     none = x.dtype.type(0)
@@ -30,8 +32,17 @@ def drop(x, out, seed, limit, scale, first, last):
             word0, word1, word2, word3 = philox4x32(counter & _LOW, counter >> _B32, _U0, _U0, k0, k1)
             words[0, call], words[1, call], words[2, call], words[3, call] = word0, word1, word2, word3
         for eighth in range(8):
-            shift = np.uint32(16 * (eighth & 1))
+            shift = _B16 * np.uint32(eighth & 1)
             start = block * BLOCK + eighth * _CALLS
             for call in range(min(_CALLS, len(x) - start)):
+                value = x[start + call]
                 bits = (words[eighth >> 1, call] >> shift) & _HALF
-                out[start + call] = none if bits < limit else x[start + call] * scale
+                out[start + call] = none if bits < limit or (clip and value <= 0) else value * scale
+
+
+@cpu_kernel
+def pass_gradient(gradient, out, scale, by_x, first, last):
+    """Compute the gradient ``by_x`` of ``drop`` with ``clip`` for blocks [first, last), from its results ``out``; all arrays are (N,)."""
+    none = gradient.dtype.type(0)
+    for i in range(first * BLOCK, min(last * BLOCK, len(out))):
+        by_x[i] = none if out[i] <= 0 else gradient[i] * scale

@@ -65,11 +65,12 @@ def test_models_and_gradients_are_pygs(name, num_layers, rows):
         same(found / scale, expected / scale)
 
 
-def test_seeds_need_only_the_rows_that_lead_to_them(monkeypatch):
+@pytest.mark.parametrize("dropout", [F.dropout, nn.Dropout(0.5), ours.Dropout(0.5)], ids=["function", "torch", "ours"])
+def test_seeds_need_only_the_rows_that_lead_to_them(monkeypatch, dropout):
     batch, computed = some_batch(), []
     monkeypatch.setattr(neighbours, "aggregate_with_own", lambda block, *given: computed.append(block.num_dst) or aggregate(block, *given))
     first, second = ours.SAGEConv(6, 8), ours.SAGEConv(8, 3)
-    hidden = F.dropout(first(batch.x, batch.edge_index).relu(), 0.5)
+    hidden = dropout(first(batch.x, batch.edge_index).relu())
     out = second(hidden, batch.edge_index).log_softmax(dim=-1)[: batch.batch_size]
     seeds, first_hop, _ = batch.num_sampled_nodes
     assert computed == [seeds + first_hop, seeds]

@@ -8,7 +8,7 @@ from torch import nn
 
 from hoptrain.kernels.cpu.training.dropout import BLOCK, drop
 from hoptrain.trainers.models.layered import seed_generators
-from hoptrain.trainers.models.layers import Dropout
+from hoptrain.trainers.models.layers import Dropout, dropout, relu_dropout
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -61,14 +61,30 @@ def test_bits_do_not_depend_on_the_number_of_threads():
 
 @pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 65])
 def test_each_element_has_its_own_bits_of_philox(size):
-    """Element i of a block of 512 reads half (i // 64) % 2 of word i // 128 of call i % 64."""
+    """Element i of a block of 1,024 reads half (i // 128) % 2 of word i // 256 of call i % 128."""
     x, out = np.arange(1, size + 1, dtype=np.float32), np.empty(size, np.float32)
     seed, limit = 0x1234_5678_9ABC_DEF0, 30_000
-    drop(x, out, np.uint64(seed), np.uint32(limit), np.float32(2), 0, -(-size // BLOCK))
+    drop(x, out, np.uint64(seed), np.uint32(limit), np.float32(2), False, 0, -(-size // BLOCK))
     for i in range(size):
         block, place = divmod(i, BLOCK)
-        bits = philox(block * 64 + place % 64, seed)[place // 128] >> 16 * (place // 64 % 2) & 0xFFFF
+        bits = philox(block * 128 + place % 128, seed)[place // 256] >> 16 * (place // 128 % 2) & 0xFFFF
         assert out[i] == (0 if bits < limit else 2 * x[i])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_relu_and_dropout_in_one_pass_are_those_of_two(dtype):
+    """Values and gradients are bit-identical, also for NaN, infinity and the bounds of zero."""
+    special = torch.tensor([0.0, -0.0, float("nan"), float("inf"), float("-inf"), 1e-45] * 50)
+    x = torch.cat([special, torch.randn(5000)]).to(dtype)
+    results = []
+    for function in (relu_dropout, lambda rows, p: dropout(F.relu(rows), p)):
+        torch.manual_seed(5)
+        rows = x.clone().requires_grad_()
+        out = function(rows, 0.3)
+        out.backward(torch.arange(len(x)).to(dtype))
+        results.append((out.detach(), rows.grad))
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def philox(counter, seed):
