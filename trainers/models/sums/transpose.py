@@ -26,7 +26,7 @@ class Transposed(NamedTuple):
 
 
 cache: WeakKeyDictionary[Block, Transposed] = WeakKeyDictionary()
-"""Transposed blocks, kept while the blocks live: in full-batch training, every layer of every epoch has the same block."""
+"""Cache of transposed blocks, kept as long as the blocks exist. In full-batch training, every layer uses the same block in every epoch."""
 
 
 def transpose(block: Block) -> Transposed:
