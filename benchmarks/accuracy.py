@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> Result:
         with tempfile.TemporaryDirectory() as scratch:
             return run_formats(args, _test_score, scratch)
     if args.samplers:
-        from hoptrain.benchmarks.cases.accuracy import run_samplers  # imported here since torch would slow down --help
+        from hoptrain.benchmarks.cases.accuracy import run_samplers  # imported here, since torch would slow down --help
 
         return run_samplers(args)
     if args.events:
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _repeat(label: str, score: Callable[[int], float], seeds: list[int], records: list[dict[str, Any]]) -> dict[str, float]:
-    """Train with each seed and add the records. Returns the mean, smallest and largest score."""
+    """Train once for each seed, append the runs to ``records``, and return the mean, the smallest and the largest score."""
     scores = []
     for seed in seeds:
         begin = _cpu_seconds()
@@ -190,7 +190,7 @@ def fold_of(seed: int) -> int:
 
 
 def _without_edges(folder: Path) -> str:
-    """Save the data set of ``PRODUCTS`` without its edges, and return the folder."""
+    """Save the data set ``PRODUCTS`` without edges, and return the path of its folder."""
     data = load_dataset("synthetic:products", scale=0.02)
     graph = Graph(np.zeros(data.graph.num_nodes + 1, np.int64), np.empty(0, np.int32))
     replace(data, name="no edges", graph=graph, validate=False).save(folder)

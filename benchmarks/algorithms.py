@@ -91,7 +91,7 @@ def _with_weights(graph: Graph) -> Graph:
 def _measure(
     key: str, workload: Workload, systems: Sequence[System], rounds: int, seconds: float
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Return the records of an algorithm on a graph, and its part of the summary."""
+    """Time an algorithm on a graph. Return its records, and its entries of the summary."""
     by_unit = TIMED[key].unit == "batch"
     paced = {one.label: Paced(partial(_sample, one, workload), seconds, least=one.threads, by_unit=by_unit) for one in systems}
     costs = time_rounds(paced, rounds)
@@ -127,7 +127,7 @@ def _row(key: str, system: System, edges_batch: float, costs: Costs) -> dict[str
 
 
 def _answers(key: str, systems: Sequence[System], costs: Mapping[str, Cost]) -> dict[str, float]:
-    """Return hoptrain's speed over each baseline's with at most as many threads, as minima by algorithm, by baseline and over all."""
+    """Return hoptrain's smallest speed ratios: for the algorithm, for each baseline, and overall. Baselines with more threads are left out."""
     answers = []
     for own in (one for one in systems if one.family == HOPTRAIN):
         for baseline in systems:
@@ -165,7 +165,7 @@ def picture(records: Sequence[Record]) -> Any:
         axes.axvline(GOAL, color="black", linestyle=":")
         axes.axvline(1.0, color="black")
         axes.set_yticks(range(len(names)), names, fontsize=8)
-        axes.set_ylim(len(names) - 0.3, -0.7)  # the first algorithm is at the top
+        axes.set_ylim(len(names) - 0.3, -0.7)  # inverts the axis, so that the first algorithm is at the top
         axes.grid(axis="x", which="both", alpha=0.3)
         pictures.open_frame(axes)
     handles = [axes.plot([], [], "o", color=color)[0] for color in _COLORS.values()]

@@ -163,13 +163,13 @@ def _of_bulk(start: Callable[[], Any], bulk: int, rounds: int, counts: Counter[s
 
 
 def _of_feed(data: Dataset, sampler: NeighborSampler, workspace: Workspace, seeds: list[Any], rounds: int, counts: Counter[str]) -> Record:
-    """Return the counts and the host's milliseconds per mini-batch of a ``DeviceFeed``, from epochs of two bulks: one for each of its buffers."""
+    """Return the counts and the host's milliseconds per mini-batch of a ``DeviceFeed``. An epoch has two bulks, one for each of the feed's buffers."""
     bulk = len(seeds)
     schedule = Schedule(items=np.concatenate(seeds * 2), batch_size=len(seeds[0]), shuffle=False, seed=SEED)
     task = SampleTask(graph=data.graph, stores=split_columns(data.stores())[0], sampler=sampler, schedule=schedule, workspace=workspace)
     feed: DeviceFeed[Any] = DeviceFeed(task, bulk, placement="device")
     times = []
-    for _ in range(2 + rounds):  # two warm-up rounds allocate the buffers, compile and capture
+    for _ in range(2 + rounds):  # two warm-up rounds allocate the buffers, compile kernels and capture CUDA graphs
         counts.clear()
         begin = time.thread_time()
         for _ in feed.run(0, range(2 * bulk)):

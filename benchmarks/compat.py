@@ -88,7 +88,7 @@ def _measure_library(baseline: str, data: Dataset | HeteroDataset, args: argpars
 
 
 def _measure_pair(pair: Any, workers: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield the records of the original and the changed loader, with a number of workers."""
+    """Yield the records of the library's loader and of hoptrain's replacement, with ``workers`` workers."""
     loaders = {system: open_one(workers) for system, open_one in pair.loaders.items()}
     subjects: dict[str, Callable[[int], int]] = {}
     for system, loader in loaders.items():
@@ -96,7 +96,7 @@ def _measure_pair(pair: Any, workers: int, rounds: int) -> Iterator[dict[str, An
         subjects[f"{SCRIPT} {system}"] = partial(_consume, pair.trained(), loader)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # deprecations in the baselines
+            warnings.simplefilter("ignore", UserWarning)  # hides deprecation warnings of the baselines
             costs = time_rounds(subjects, rounds)
     finally:
         for loader in loaders.values():
@@ -108,7 +108,7 @@ def _measure_pair(pair: Any, workers: int, rounds: int) -> Iterator[dict[str, An
 
 
 def _consume(use: Callable[[Any], None], loader: Any, _call: int) -> int:
-    """Use each batch of one epoch, and return their number."""
+    """Call ``use`` with each batch of one epoch, and return the number of batches."""
     number = 0
     for batch in loader:
         use(batch)

@@ -140,7 +140,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _take_case(data: Dataset, fanouts: Sequence[int], batch_size: int, conditions: Conditions) -> Case:
-    """Return a case with the first mini-batches of the training split, or with all of them if there are fewer."""
+    """Return a case with the first mini-batches of the training split: as many as the conditions ask for, or all if there are fewer."""
     steps = options.schedule(data, batch_size)
     seeds = np.concatenate([steps.batch_items(0, step) for step in range(min(conditions.batches, steps.num_steps))])
     return Case(fanouts=tuple(fanouts), batch_size=batch_size, seeds=seeds)
@@ -190,7 +190,7 @@ class LostError(RuntimeError):
 
 
 def _own(mode: str) -> str:
-    """Return the label of hoptrain with default settings, to which baselines are compared."""
+    """Return the label of hoptrain with default settings, the variant to which baselines are compared."""
     return f"{HOPTRAIN}, {mode}, {DEFAULT_WORKERS}"
 
 
@@ -283,7 +283,7 @@ def _prepare(systems: list[LoaderSystem], case: Case) -> None:
 
 
 def _idle_share(children: Collection[Child]) -> float:
-    """Return the CPU time of all processes while none is asked for batches, as a fraction of one core."""
+    """Return the CPU time of all processes while no batches are requested from them, as a fraction of one core."""
     before = sum(child.cpu_seconds() for child in children)
     time.sleep(IDLE_S)
     return max(0.0, sum(child.cpu_seconds() for child in children) - before) / IDLE_S
@@ -309,7 +309,7 @@ def _facts(system: LoaderSystem) -> dict[str, Any]:
 
 
 def _answers(graph: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return one case's part of the summary."""
+    """Return a case's entries of the summary, by name."""
     answers: list[dict[str, float]] = []
     for row in rows:
         if row["ratio"] is not None:

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Measure each number of stages and replicas. With ``--quick`` use 1 and 2 stages, two numbers of chunks, 40 images and 3 steps."""
     from hoptrain.benchmarks.pipelines.forward import flow
-    from hoptrain.benchmarks.pipelines.ranks import SEED, Launch, study  # imported here since torch would slow down --help
+    from hoptrain.benchmarks.pipelines.ranks import SEED, Launch, study  # imported here, since torch would slow down --help
     from hoptrain.trainers.pipeline import run_ranks
 
     stages, data, chunks, images, rounds = args.stages, args.data, args.chunks, args.images, args.rounds
@@ -195,7 +195,7 @@ def summarize(rows: Sequence[Record]) -> dict[str, float]:
 
 
 def _memory_share(row: Record, rows: Sequence[Record], stages: int) -> float | None:
-    """Return the peak memory of a row with ``stages`` stages over that of one process with the same chunks, or None for other rows."""
+    """Return the peak memory of ``row`` divided by that of one process with the same chunks; None unless it has ``stages`` stages."""
     if (row["stages"], row["data"]) != (stages, 1):
         return None
     alone = [other["peak_mb"] for other in rows if (other["processes"], other["chunks"]) == (1, row["chunks"]) and "peak_mb" in other]

@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _train(data: Dataset, kind: str, chunks: int, seed: int, epochs: int) -> dict[str, Any]:
-    """Train once. Return the accuracies after the last epoch, on the whole graph and on the one without the dropped edges, and the milliseconds per epoch."""
-    import torch  # imported here since it would slow down --help
+    """Train once. Return the milliseconds per epoch, and the accuracies after the last epoch: on the whole graph and without the dropped edges."""
+    import torch  # imported here, since torch would slow down --help
     import torch.nn.functional as F
 
     from hoptrain.trainers.models import GNN
@@ -105,7 +105,7 @@ def _means(records: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def _line(kind: str, chunks: int, mean: dict[str, float]) -> dict[str, Any]:
-    """Return a row of the Markdown table: a way of splitting, a number of chunks, and mean accuracies."""
+    """Return a row of the Markdown table: how batches are split into chunks, the number of chunks, and mean accuracies."""
     names = {
         "edges_lost": "edges lost",
         "test_accuracy": "test",

@@ -172,7 +172,7 @@ def _predictions(rows: Sequence[Row], cores: int) -> Iterator[str]:
 
 
 def _predicted(one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a prediction, with a column for each number of ranks."""
+    """Return the table row of a predicted training, with a column for each number of ranks."""
     cell = f"{one['arch']}, batch {one['batch_size']}, {one['workers']} workers a rank"
     epochs = {f"{ranks} rank{'s' if ranks > 1 else ''} s": f"{seconds:.2f}" for ranks, seconds in one["epochs_s"].items()}
     return {"system": NAMES[one["system"]], "cell": cell, "link": one["link"], **epochs}

@@ -141,7 +141,7 @@ class Training:
 
     def checkpoint(self) -> dict[str, Any]:
         """Return the newest checkpoint."""
-        import torch  # imported here since it would slow down --help
+        import torch  # imported here, since torch would slow down --help
 
         path = self._last()
         if path is None:
@@ -216,7 +216,8 @@ class Training:
                     continue
                 command = " ".join(process.cmdline())
                 is_rank = "hoptrain.trainers.cli" in command and process.ppid() == first
-                is_rank_1 = is_rank and process.environ().get("LOCAL_RANK") == "1"  # others are about to exec another program
+                # another child with this command line is about to exec another program
+                is_rank_1 = is_rank and process.environ().get("LOCAL_RANK") == "1"
                 kind = "worker" if "hoptrain.engine.queue.worker" in command else "rank 1" if is_rank_1 else "watch"
                 found[process.pid] = "rank 0" if process.pid == first else kind
         return found

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> Result:
     Raises:
         InputError: CUDA is not available.
     """
-    from hoptrain.engine.device import cuda_status  # imported here since it would slow down --help
+    from hoptrain.engine.device import cuda_status  # imported here, since this import would slow down --help
 
     reason = cuda_status()
     if reason is not None:
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> Result:
 def _measure(data: Any, schedule: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the records of a schedule.
 
-    Each value needs its own buffers, and few of them fit in memory at once, so the buffers are freed before the next threshold is tried.
+    Each value of a threshold needs its own buffers, and few buffers fit in memory at once. They are freed before the next threshold is tried.
     """
     from hoptrain.benchmarks.cases.bulk_times import TimedBulks
     from hoptrain.benchmarks.cases.sampler_cuda import take_bulks

@@ -193,7 +193,7 @@ def _columns(arrows: Mapping[str, set[str]]) -> tuple[list[list[str]], list[tupl
     for end in (
         0,
         1,
-    ) * 8:  # order each column by where the importers are, then by where the imported are: fewer lines cross
+    ) * 8:  # order columns by the positions of importers, then of imports: fewer lines cross
         at = {box: (i + 0.5) / len(column) for column in columns for i, box in enumerate(column)}
         beside = {
             box: [at[piece[end]] for piece in ordered if piece[1 - end] == box] or [at[box]] for box in at

@@ -57,7 +57,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Adapt a page to the site: correct links to results and notebooks, insert the explanations of messages, and rank results last in the search."""
     if page.file.src_uri.startswith("results/"):
-        page.meta["search"] = {"boost": 0.5}  # else a search for "resume" begins with tables
+        # otherwise the results of a search, for example for "resume", begin with tables
+        page.meta["search"] = {"boost": 0.5}
     markdown = re.sub(r"\]\((notebooks/\w+)\.ipynb\)", r"](\1.md)", markdown)
     markdown = markdown.replace("<!-- entries -->", entries())
     return markdown.replace(f"]({RESULTS}", "](results/") if page.file.src_uri.count("/") == 0 else markdown
@@ -92,7 +93,7 @@ def reference_page(name: str, package: str) -> str:
 
 
 def _bases_with_options(thing: Any) -> list[type]:
-    """The base classes to which a class passes the options that its own signature does not name."""
+    """Return the base classes to which a class passes the options that its own signature does not name."""
     bases, passes_on = [], inspect.isclass(thing)
     for base in thing.__mro__ if passes_on else ():
         if "__init__" in vars(base) and passes_on and base.__module__.startswith("hoptrain."):
@@ -145,7 +146,7 @@ def options_page() -> str:
 
 
 class _FoundError(Exception):
-    """Carries the parser out of the command line's class."""
+    """An exception that carries the parser out of the command line's class."""
 
 
 class _Parsed(lightning.HoptrainCLI):
@@ -164,7 +165,7 @@ def _rows(task: str, group: str) -> Iterator[str]:
             default = "" if action.default is None or "Unset" in repr(action.default) else f"`{action.default}`"
             about = re.sub(r"\s+", " ", action.help).replace("|", "\\|").replace("<", "&lt;")
             name = action.option_strings[0].removeprefix("--")
-            is_value = "==SUPPRESS==" not in default  # and no group of several
+            is_value = "==SUPPRESS==" not in default  # False for a group of several options
             if is_value and (name.count(".") == 1 or name.startswith("data.worker_options.")):
                 yield f"| `{name}` | {default} | {about} |"
 
@@ -173,7 +174,7 @@ _PARSERS: dict[str, Any] = {}
 
 
 def _parser_of(task: str) -> Any:
-    """The parser of ``hoptrain fit --task``."""
+    """Return the parser of ``hoptrain fit --task``."""
     if task not in _PARSERS:
         for name in samplers.__all__:
             getattr(samplers, name)

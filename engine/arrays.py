@@ -70,7 +70,7 @@ def as_labels(name: str, y: Array, num_classes: int) -> Array:
     y = y.reshape(-1) if y.shape[1:] == (1,) else y
     if y.dtype.kind != "f" or (y.ndim == 1 and num_classes == 1):
         return y
-    with np.errstate(invalid="ignore"):  # of infinities, which the comparison below rejects
+    with np.errstate(invalid="ignore"):  # hides warnings about infinities, which the comparison below rejects
         whole = np.nan_to_num(y, nan=-1).astype(np.int64)
     if not np.array_equal(whole, np.nan_to_num(y, nan=-1)):
         return y
@@ -125,7 +125,7 @@ def ids_at(edge_ids: Array | None, places: Array) -> Array:
     """Return the ids of the edges at the CSC positions ``places`` (N,). ``edge_ids`` is ``Graph.edge_ids``. Position -1 has the id -1."""
     if edge_ids is None:
         return places
-    if len(edge_ids) == 0:  # then all positions are -1
+    if len(edge_ids) == 0:  # without edges all positions are -1
         return np.full(len(places), -1, edge_ids.dtype)
     found: Array = np.where(places < 0, edge_ids.dtype.type(-1), edge_ids[places])
     return found

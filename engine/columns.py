@@ -144,14 +144,15 @@ class RelationColumns:
             )
         places = np.flatnonzero(is_kept)
         indptr = np.concatenate([[0], np.cumsum(is_kept)])[self.indptr].astype(offset_dtype(len(places)))
-        is_sorted = self._is_sorted or None  # a subset of unsorted edges may be sorted
+        is_sorted = self._is_sorted or None  # None if unknown, since a subset of unsorted edges may be sorted
         return self._at(places, indptr, self.indices[places], self.num_src, is_sorted)
 
     def without_repeats(self) -> Self:
         """Return a copy without parallel edges, keeping the first of each. Columns must be sorted."""
         is_first = np.ones(self.num_edges, bool)
         is_first[1:] = self.indices[1:] != self.indices[:-1]
-        is_first[self.indptr[:-1][self.in_degrees() > 0]] = True  # even if the previous column ends with the same source
+        # a column's first edge counts as new, even if the previous column ends with the same source
+        is_first[self.indptr[:-1][self.in_degrees() > 0]] = True
         return self.with_edges(is_first)
 
     def reversed(self) -> Self:
@@ -161,7 +162,7 @@ class RelationColumns:
         return self._at(places, indptr[: self.num_src + 1].astype(offset_dtype(len(indices)), copy=False), indices, self.num_nodes, True)
 
     def _at(self, places: Array, indptr: Array, indices: Array, num_src: int, is_sorted: bool | None) -> Self:
-        """Return new columns that hold the edges at the positions ``places``, with their weights, times and ids."""
+        """Return new columns with the edges at the CSC positions ``places``, and with the weights, times and ids of these edges."""
         weights, times = (None if array is None else array[places] for array in (self.weights, self.times))
         ids = self.ids_of(places).astype(id_dtype(self.num_edges) if self.edge_ids is None else self.edge_ids.dtype, copy=False)
         return type(self).__new__(type(self))._take(indptr, indices, num_src, weights, times, ids, is_sorted)

@@ -451,7 +451,7 @@ def with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
 
 
 def _numbered(by_key: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (file name suffix, value) for each key: ``_NUMBER``, or "" for the only type or relation."""
+    """Yield (file name suffix, value) for each key. The suffix is ``_NUMBER``, or "" if there is only one type or relation."""
     yield from (("" if key in ("", ONLY) else f"_{number}", value) for number, (key, value) in enumerate(by_key.items()))
 
 

@@ -43,7 +43,7 @@ def cuda_status(gpu: int | None = None) -> str | None:
         gpu = default_gpu() if gpu is None else gpu
         if gpu >= len(cuda.gpus):
             return f"there is no GPU {gpu}: GPUs are numbered 0 to {len(cuda.gpus) - 1}"
-        device = cuda.gpus[gpu]  # indexing creates no context
+        device = cuda.gpus[gpu]  # indexing the list creates no CUDA context
     except Exception as error:  # the driver's exceptions have no common base class
         return f"no CUDA device can be used: {one_line(error).rstrip(' :.')}"
     return None if device.compute_capability >= (7, 0) else f"{device.name} is too old: kernels need compute capability 7.0"

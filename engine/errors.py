@@ -147,7 +147,7 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     near = [each for each in known if _last_part(each) == last] or [each for each in known if each.startswith(name)]
     beside = [each for each in known if each.partition(".")[0] == name.partition(".")[0]] if "." in name else []
     near = near or difflib.get_close_matches(name, beside or known, n=2, cutoff=0.7)
-    if not near:  # the first component differs or is missing
+    if not near:  # the first component of the dotted name is misspelt or missing
         lasts = difflib.get_close_matches(last, [_last_part(each) for each in known], n=1, cutoff=0.7)
         near = [each for each in known if _last_part(each) in lasts]
     return f"did you mean {' or '.join(near[:2])}?" if near else ""

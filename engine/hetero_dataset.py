@@ -222,7 +222,7 @@ class HeteroDataset(BaseDataset):
 
 
 def _left_out(name: str, held: Mapping[Any, set[Any]], seed_type: str, labels: str, remedy: str = "") -> dict[str, Any]:
-    """Return ``not_carried()`` for the attributes by type. Labels and masks of ``seed_type`` are carried."""
+    """Return ``not_carried()`` for the attributes ``held`` of each type, except for labels and masks of ``seed_type``, which are converted."""
     of_seeds = {labels, *MASKS}
     left = (
         f"{kind if isinstance(kind, str) else relation_name(kind)} {key}"

@@ -12,12 +12,12 @@ from hoptrain.engine.errors import InputError
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameter numbers of malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt, as numbered in malloc.h
 _MALLOC_OPTIONS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")
 
 
 def _cgroup_folders(controller: str = "") -> list[Path]:
-    """Return this process's cgroup folders, from its own to the root; limits of all apply. cgroup v1 has a tree for each ``controller``."""
+    """Return the folders of this process's cgroup and of its ancestors, whose limits all apply. cgroup v1 has a tree for each ``controller``."""
     try:
         lines = [line.split(":", 2) for line in (PROC / "self/cgroup").read_text().splitlines()]
     except OSError:
@@ -48,11 +48,11 @@ def _memory_limits() -> list[tuple[int, int]]:
 
 
 def _cached_files(facts: Path) -> int:
-    """Return the bytes of a cgroup's page cache, which is reclaimable. MemAvailable counts page cache as available, too."""
+    """Return the bytes of a cgroup's page cache. Like MemAvailable, hoptrain counts the page cache as available, since it is reclaimable."""
     sizes: dict[str, str] = dict(re.findall(r"^(\w+) (\d+)$", _word(facts), re.MULTILINE))
     return sum(
         int(sizes.get(f"total_{kind}", sizes.get(kind, "0"))) for kind in ("active_file", "inactive_file")
-    )  # v1 has the prefix total_
+    )  # names in cgroup v1 have the prefix total_
 
 
 def _word(path: Path) -> str:
@@ -114,7 +114,7 @@ def check_num_nodes(num_nodes: int, most: int) -> None:
     """
     if not 0 <= num_nodes <= most:
         raise InputError(f"num_nodes is {num_nodes}: a graph has 0 to {most} nodes; number them from 0 without large gaps")
-    if (size := 16 * num_nodes) > (free := available_memory()):  # bytes of int64 offsets and counters
+    if (size := 16 * num_nodes) > (free := available_memory()):  # 16 bytes per node: an int64 offset and an int64 counter
         raise InputError(
             f"num_nodes is {num_nodes:,}: the column offsets take {size / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are available; number the "
             "nodes 0 to V - 1, for example with np.unique(edges, return_inverse=True)"

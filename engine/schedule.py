@@ -160,7 +160,7 @@ class Schedule(StepSchedule):
 
 @lru_cache(maxsize=2)
 def _epoch_order(num_items: int, seed: int, epoch: int) -> Array:
-    """Return the item order of an epoch. The last two are cached, because every step needs it."""
+    """Return the item order of an epoch. The last two orders are cached, because every step needs the order of its epoch."""
     if not 0 <= epoch < MAX_EPOCH:
         raise InputError(
             f"epoch {epoch}: it must be in [0, {MAX_EPOCH}), since a random number's address has 20 bits for it; train fewer epochs"

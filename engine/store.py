@@ -72,7 +72,7 @@ class FolderWriter:
         try:
             np.save(path, array, allow_pickle=False)
         except OSError as error:
-            if error.errno is None:  # NumPy raises this after a short write
+            if error.errno is None:  # NumPy raises an error without errno if the disk is full
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             raise
 
@@ -123,7 +123,7 @@ def create_new_folder(path: Path, kind: str) -> Iterator[FolderWriter]:
 def _clear_leftovers(path: Path) -> None:
     """Remove the temporary folders that killed writers of ``path`` left."""
     for folder in list(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}")):
-        with suppress(OSError):  # another process has removed it, or it belongs to another user
+        with suppress(OSError):  # another process has removed the folder, or it belongs to another user
             changed = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))
             if time.time() - changed > LEFTOVER_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)

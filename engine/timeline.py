@@ -175,6 +175,6 @@ def _work(totals: Totals) -> str:
 
 
 def _cheaper(totals: Totals) -> str:
-    """Return a remedy for when no core is free."""
+    """Return the advice to make batches cheaper, given when no core is free for more workers."""
     cheaper = "smaller fanouts" if _work(totals) == "sampling" else "narrower features (float16)"
     return f"{cheaper}, since no core is free for more num_workers"

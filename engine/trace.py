@@ -110,7 +110,7 @@ class TraceFile:
 
 def _open(path: Path, mode: str) -> Any:
     try:
-        return open(path, mode)  # the caller closes it
+        return open(path, mode)  # the caller closes the file
     except OSError as error:
         raise InputError(
             f"the timeline {path} cannot be written ({error.strerror}): name a file in an existing folder that you can write to"

@@ -40,7 +40,8 @@ class _LazyModule(ModuleType):
             del sys.modules[self.__name__]
 
     def __getattr__(self, attribute):
-        if attribute.startswith("__") and attribute != "__path__":  # inspect reads __file__ of all modules
+        # such reads do not import the module: inspect reads __file__ of all modules
+        if attribute.startswith("__") and attribute != "__path__":
             raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
         self.remove()
         return getattr(import_module(self.__name__), attribute)

@@ -159,7 +159,7 @@ def _imported(text, kernels):
         base = kernels.joinpath(*package.split("."))
         if base.with_suffix(".py").is_file():
             files.add(base.with_suffix(".py"))
-        else:  # a package: its modules, or names defined in its __init__.py
+        else:  # imported from a package: the names are modules of the package, or defined in its __init__.py
             for name in re.findall(r"\w+", names):
                 modules = (base / f"{name}.py", base / name / "__init__.py", base / "__init__.py")
                 files.add(next(file for file in modules if file.is_file()))

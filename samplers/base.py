@@ -347,7 +347,7 @@ def run_bulk(workspace: Workspace, number: int, sample_one: Callable[[int, Works
     if number == 1:
         return [sample_one(0, workspace)]
     for i in range(number):
-        workspace.part(i)  # creating it is not thread-safe, so this thread does it before the others start
+        workspace.part(i)  # creates the workspaces of all parts before the threads start, since this is not thread-safe
     batches: dict[int, SomeBatch] = {}
     threads = min(workspace.threads, number)
     tickets = iter(range(threads, number))

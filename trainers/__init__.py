@@ -37,7 +37,7 @@ _HOME = {
 
 __all__ = sorted(_HOME)
 
-unite_packages()  # before a module of this package imports Lightning
+unite_packages()  # called before a module of this package imports Lightning
 
 
 def __getattr__(name: str) -> Any:

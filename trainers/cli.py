@@ -60,13 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):  # a notebook's streams lack the method
+        with suppress(AttributeError):  # the streams of a notebook lack the method ``reconfigure``
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # else a character that the encoding lacks would end the run
     atexit.register(gc.freeze)  # else the interpreter spends a second or more at exit collecting torch's objects
     try:
         return _doctor(arguments) if arguments[:1] == ["doctor"] else _run(arguments)
     except KeyboardInterrupt:
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # one line for all ranks
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # only rank 0 prints, so that the line appears once
             print("hoptrain: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of stdout has closed it, as in `hoptrain data list | head`
@@ -114,20 +114,20 @@ def _dispatch(arguments: list[str]) -> int:
             from hoptrain.trainers.commands.configs import with_paths
 
             arguments = with_paths(arguments)
-            # Otherwise torch leaves a folder in the system's temporary folder.
+            # Without this setting torch leaves a folder in the system's temporary folder.
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE_ROOT / "torchinductor"))
-            gc.disable()  # else the collector scans everything that torch and Lightning define, repeatedly
+            gc.disable()  # otherwise the garbage collector repeatedly scans everything that torch and Lightning define
             # torch and Lightning take seconds to import, so only these subcommands import them.
             with ExitStack() as unused:
                 for name, attributes in _UNUSED.items():
                     unused.enter_context(lazy_import(name, **attributes))
                 from hoptrain.trainers.commands.lightning import run
 
-            gc.freeze()  # what was imported is never garbage: later collections skip it
+            gc.freeze()  # imported objects are never garbage, so later collections skip them
             gc.enable()
             run(arguments, LIGHTNING[arguments[0]])
         return 0
-    if arguments in ([], ["bench"], ["data"]):  # print the list of commands, benchmarks or actions
+    if arguments in ([], ["bench"], ["data"]):  # without a subcommand, print the list of commands, benchmarks or actions
         with suppress(SystemExit):
             _parser().parse_args([*arguments, "--help"])
         return MISTAKE
@@ -165,7 +165,7 @@ def _unwound_at_sigterm() -> Iterator[None]:
 
 
 class _Lossy:
-    """A stream that drops text that cannot be written, so that a full disk or a closed pipe behind stderr does not end a run."""
+    """A stream that drops text that cannot be written. A run then continues if stderr is a closed pipe, or a file on a full disk."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

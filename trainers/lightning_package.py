@@ -19,8 +19,8 @@ COPIES = {"pytorch_lightning": "lightning.pytorch", "lightning_fabric": "lightni
 """Package in the distribution ``pytorch-lightning`` -> its copy in the distribution ``lightning``."""
 
 _WRONG_ADVICE = (
-    "The '.*_dataloader' does not have many workers",  # evaluation loaders hold one list of nodes
-    "It is recommended to use `self.log",  # metrics are reduced over ranks before they are logged; times are those of rank 0
+    "The '.*_dataloader' does not have many workers",  # evaluation loaders yield a single batch, a list of nodes, so workers would not help
+    "It is recommended to use `self.log",  # metrics are already reduced over ranks when they are logged; times are those of rank 0
     "Couldn't infer the batch indices",  # predictions are in the order of nodes, not by batch
     "`isinstance\\(treespec, LeafSpec\\)`",  # concerns Lightning, not the user
 )
@@ -54,7 +54,7 @@ def ignore_wrong_advice() -> None:
 
 
 class _Aliases(MetaPathFinder, Loader):
-    """An importer that returns the modules of one package under the names of another.
+    """An importer that returns the modules of one package under the names of another package.
 
     Args:
         packages: maps the requested package to the package that is returned.
@@ -75,4 +75,4 @@ class _Aliases(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
-            module.__spec__ = module.__spec__.loader_state  # importing the alias has replaced this attribute
+            module.__spec__ = module.__spec__.loader_state  # restores the attribute, which the import under the alias has replaced

@@ -204,7 +204,7 @@ def feature_graph(data: Dataset, labels: Any = None, formats: str | None = "csc"
         InputError: DGL is not installed or cannot be imported.
     """
     installed.require("dgl")
-    warnings.simplefilter("ignore")  # DGL suggests pinning processes to cores; only DGL runs in this process
+    warnings.simplefilter("ignore")  # hides DGL's advice to pin processes to cores; only DGL runs in this process
     graph = to_dgl(data.graph, dtype=np.int64)
     graph = graph if formats is None else graph.formats(formats)
     graph.ndata["x"] = torch.tensor(data.x) if x is None else x
@@ -258,7 +258,7 @@ def _blocks(sampler: Any, graph: Any) -> Callable[[Any], int]:
 
 
 def _neighbor(**options: Any) -> Build:
-    """Return a builder of its neighbour sampler, fused only for int64 ids, since with int32 ids fused blocks lack edges."""
+    """Return a builder of DGL's neighbour sampler. It is fused only for int64 ids, since fused blocks with int32 ids lack edges."""
     return lambda _, graph, workload: _blocks(
         neighbor_sampler(workload.options["fanouts"], fused=graph.idtype == torch.int64, **options), graph
     )
@@ -278,7 +278,7 @@ def _node2vec(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
 
 
 def _pinsage(dgl: Any, graph: Any, workload: Workload) -> Callable[[Any], int]:
-    """Return a function that samples hops, each by a call and ``to_block``, as in DGL's PinSAGE example."""
+    """Return a function that samples hop by hop, as DGL's PinSAGE example does: each hop calls the sampler, then ``to_block``."""
     length, restart, walks = (workload.options[name] for name in ("walk_length", "restart", "num_walks"))
     find = dgl.sampling.RandomWalkNeighborSampler(graph, length, restart, walks, workload.options["num_neighbors"][0])
 
@@ -301,7 +301,7 @@ def _subgraph(make: Callable[[Any, Workload], Any]) -> Build:
 
 
 def _saint_node(dgl: Any, workload: Workload) -> Any:
-    """Return DGL's node sampler with the distribution of the paper, as in hoptrain. DGL's own draws by degree and gives other subgraphs."""
+    """Return DGL's node sampler with the distribution of the paper, as in hoptrain. DGL's own draws depend on degrees and give other subgraphs."""
     sampler = dgl.dataloading.SAINTSampler("node", workload.options["budget"])
     sampler.prob = torch.from_numpy(_squared_columns(workload.graph)).float()
     return sampler

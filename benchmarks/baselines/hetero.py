@@ -107,7 +107,7 @@ def open_pyg(data: HeteroDataset, fanouts: Sequence[int], seeds: Array, batch_si
 
 
 def _features(data: HeteroDataset) -> dict[str, torch.Tensor]:
-    """Return a copy of each type's features. Types without features get zeros of the width that the others have."""
+    """Return a copy of each type's features. Types without features get zeros, as wide as the features of the other types."""
     width = next(iter(data.x.values())).shape[1]
     return {
         name: torch.from_numpy(np.array(data.x[name])) if name in data.x else torch.zeros(number, width)

@@ -127,7 +127,7 @@ def idle_cpu_share(batches: int, seconds: float = 1.0) -> float:
     loader = SampleLoader(Dataset(name="ring", graph=ring), SlowSampler(seconds), split=np.arange(num_nodes), batch_size=1, num_workers=1)
     try:
         steps = iter(loader)
-        next(steps)  # the worker has started
+        next(steps)  # not timed: the first batch includes the start of the worker
         begin, cpu = time.perf_counter(), time.process_time()
         for _ in steps:
             pass

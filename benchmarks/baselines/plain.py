@@ -132,7 +132,7 @@ def _graphs(config: Mapping[str, Any]) -> Plain:
 
 
 class _OfVertices(nn.Module):
-    """PyG's GraphSAGE or GCN with dropout on the features. For edge tasks an MLP takes the outputs of both ends."""
+    """PyG's GraphSAGE or GCN with dropout on the features. For edge tasks an MLP computes the logits of an edge from the outputs of its two ends."""
 
     def __init__(self, data: Dataset, num_layers: int, num_outputs: int, num_edge_outputs: int, options: Mapping[str, Any]) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ def _edges(config: Mapping[str, Any]) -> Plain:
 
 
 def _dealt_out(model: nn.Module, labels: Labels, step: Callable[[Tensor], Step], splits: Mapping[str, Any], batch_size: int) -> Plain:
-    """Return the model with its data; a training step takes a shuffled batch of the examples in ``splits["train"]``."""
+    """Return the model with its labels and steps. Each training step takes a batch of the shuffled examples in ``splits["train"]``."""
     of = {split: torch.from_numpy(np.array(items)) for split, items in splits.items()}
 
     def batches() -> list[Callable[[], Step]]:

@@ -185,7 +185,7 @@ def _rgcn(config: Mapping[str, Any]) -> tuple[Iterator[None], Judge]:
                 queries = vectors[torch.cat([heads, tails])] * model.relations(torch.cat([kinds, module.num_relations + kinds]))
                 answers = torch.cat([tails, heads])
                 scores = (queries @ vectors[negatives].T).masked_fill(negatives == answers[:, None], -inf)
-                weighed = scores.logsumexp(1) + log(num_nodes / num_negatives)  # each negative stands for several entities
+                weighed = scores.logsumexp(1) + log(num_nodes / num_negatives)  # scales the sum over sampled negatives to all entities
                 _step(optimizers, F.softplus(weighed - (queries * vectors[answers]).sum(1)).mean())
             if epoch % trainer.get("check_val_every_n_epoch", 1) == 0:
                 yield

@@ -58,7 +58,7 @@ def open_neighbor(backend: str, graph: Graph) -> NeighborSystems:
     if backends.WITH_PYG_LIB and backend != "pyg-lib":
         raise InputError("PyG uses pyg-lib, which is also installed, instead of torch-sparse")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch-sparse is deprecated
+        warnings.simplefilter("ignore", UserWarning)  # hides the warning that torch-sparse is deprecated
         base = NeighborSampler(to_pyg(graph), [1], is_sorted=True)
 
     def systems(fanouts: Sequence[int], replace: bool, threads: Sequence[int]) -> Iterator[System]:
@@ -81,7 +81,7 @@ def open_algorithms(graph: Graph) -> AlgorithmSystems:
     """
     require("torch_geometric")
     require("torch_sparse")
-    warnings.filterwarnings("ignore", message=".*torch-sparse.*")  # torch-sparse is deprecated
+    warnings.filterwarnings("ignore", message=".*torch-sparse.*")  # hides the warning that torch-sparse is deprecated
     data = to_pyg(graph, by_destination=True)
 
     def systems(name: str, workload: Workload, threads: Sequence[int]) -> Iterator[System]:
@@ -138,7 +138,7 @@ def check_samples() -> None:
         InputError: PyG is not installed, or neither pyg-lib nor torch-sparse is.
     """
     require("torch_geometric")
-    warnings.simplefilter("ignore")  # torch-sparse is deprecated; only PyG runs in this process
+    warnings.simplefilter("ignore")  # hides the warning that torch-sparse is deprecated; only PyG runs in this process
     from torch_geometric import typing as backends
 
     if not (backends.WITH_PYG_LIB or backends.WITH_TORCH_SPARSE):

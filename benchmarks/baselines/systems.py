@@ -71,7 +71,7 @@ def pooled(family: str, name: str, sample: Sample, threads: Sequence[int], **fac
 
 def pool_batches(pool: ThreadPoolExecutor, sample: Sample, seeds: Sequence[Array], first: int) -> int:
     """Sample mini-batches in a pool, each in one thread, and return the total number of edges (or steps)."""
-    import torch  # imported here since it would slow down --help
+    import torch  # imported here, since torch would slow down --help
 
     torch.set_num_threads(1)
     return sum(pool.map(sample, seeds))

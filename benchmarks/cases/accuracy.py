@@ -68,7 +68,7 @@ def _is_asked_for(label: str, args: argparse.Namespace) -> bool:
 def _row(
     name: str, label: str, algorithm: Algorithm, seeds: Sequence[int], root: Path, quick: bool, before: Sequence[Record]
 ) -> dict[str, Any]:
-    """Return a row of the table. The row of full neighbourhoods must be in ``before``."""
+    """Train with each seed, and return a row of the table. Its ``points`` compare it with the row of full neighbourhoods in ``before``."""
     begin = time.perf_counter()
     scores = [fit_accuracy(name, algorithm, seed, root, quick) for seed in seeds]
     reference = next((row["test_accuracy"] for row in before if (row["data"], row["sampler"]) == (name, FULL)), None)
@@ -132,7 +132,7 @@ def fit_accuracy(name: str, algorithm: Algorithm, seed: int, root: Path, quick: 
 
 
 def _summary(records: Sequence[Record]) -> dict[str, float]:
-    """Return, for each data set, the accuracy on full neighbourhoods and the lowest ``points`` of samplers whose paper claims that accuracy."""
+    """Return, for each data set, the accuracy on full neighbourhoods and the lowest ``points`` of samplers whose paper claims to reach it."""
     summary: dict[str, float] = {}
     for name in dict.fromkeys(row["data"] for row in records):
         rows = [row for row in records if row["data"] == name]

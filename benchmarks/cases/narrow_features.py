@@ -96,6 +96,6 @@ def _facts(scores: Sequence[float], whole: Sequence[float]) -> dict[str, float]:
 
 
 def _summary(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the lowest ``points`` over the data sets for each format."""
+    """Return, for each feature format, the lowest ``points`` (percentage points of accuracy) over the data sets."""
     formats = dict.fromkeys(row["features"] for row in records if row["features"] != WHOLE)
     return {f"least_points_{key_of(form)}": min(row["points"] for row in records if row["features"] == form) for form in formats}

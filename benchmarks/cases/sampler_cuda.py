@@ -128,7 +128,7 @@ def _measure_case(
 
 
 def _predicted(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array], kernel: str, device: Device) -> dict[str, float]:
-    """Return the seconds that a bulk's launches should take according to their bytes."""
+    """Return two predictions of the seconds of a bulk's launches, both from the bytes that the launches move."""
     workspace = Workspace(device="cuda", kernel=kernel, placement="device", cuda_graphs=False)
     sample = partial(sampler.sample_bulk, data.graph, seeds, workspace=workspace)
     sample()
@@ -166,7 +166,7 @@ def _sample_epoch(sample: Callable[..., list[MiniBatch]], epoch: Sequence[Array]
 
 
 def _copy(stream: DeviceStream, memory: str) -> Callable[[int], int]:
-    """Return a function that copies to device memory, and returns the bytes counted as for a gather from ``memory``."""
+    """Return a function that copies ``COPY_BYTES`` from ``memory`` to the device. It returns the bytes moved, counted as for a gather."""
     target = stream.empty((COPY_BYTES,), np.uint8)
     source = stream.empty((COPY_BYTES,), np.uint8) if memory == "device" else cuda.pinned_array(COPY_BYTES, np.uint8)
 
@@ -179,7 +179,7 @@ def _copy(stream: DeviceStream, memory: str) -> Callable[[int], int]:
 
 
 def _gathers(stream: DeviceStream, features: Array, ids: Array) -> dict[tuple[str, str], Callable[[int], int]]:
-    """Return functions that gather the rows ``ids``, by the memory that holds all rows and by the language of the kernels."""
+    """Return functions that gather the rows ``ids``, keyed by the memory that holds the features and by the kernels' language."""
     found: dict[tuple[str, str], Callable[[int], int]] = {}
     device_ids, rows = to_device(ids, "device", stream), stream.tensor((len(ids), *features.shape[1:]), features.dtype)
     launch = Launch(stream=stream.numba, thresholds=THRESHOLDS, num_batches=1)
@@ -200,7 +200,7 @@ def _gather(stream: DeviceStream, copy: Callable[[], None], num_bytes: int, _: i
 
 
 def _bytes_per_edge(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array]) -> float:
-    """Return the minimum bytes per edge that a bulk must transfer, counted in the CPU's mini-batches, which are the same."""
+    """Return the minimum bytes per edge that a bulk must transfer, counted in mini-batches sampled on the CPU, which are identical."""
     batches = sampler.sample_bulk(data.graph, seeds)
     blocks = [block for batch in batches for block in (batch.blocks[:1] if batch.nested else batch.blocks)]
     sectors = count_lines(data.graph.indices, np.concatenate([block.edge_ids for block in blocks]), SECTOR)

@@ -164,7 +164,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
         label="PinSAGE",
         timed=Timed(options={"num_neighbors": (5, 5), "num_walks": 20, "walk_length": 4, "restart": 0.5}, batch_size=128),
         trained=lambda _: {"num_neighbors": [10, 10], "num_walks": 20},
-        claims=False,  # it trains with means weighted by visits, but is evaluated with plain means
+        claims=False,  # PinSAGE trains with means weighted by visits, but is evaluated with plain means
     ),
     "walk": Algorithm(sampler=RandomWalk, timed=Timed(options={"length": 40}, batch_size=4096, unit="step")),
     "node2vec": Algorithm(sampler=Node2Vec, timed=Timed(options={"length": 40, "p": 0.5, "q": 2.0}, batch_size=4096, unit="step")),

@@ -94,7 +94,7 @@ class Child:
         self._end()
 
     def _end(self, patience: float = 0.0) -> str:
-        """Wait up to ``patience`` seconds, then kill the process and its group. Returns how it ended, in words."""
+        """Wait up to ``patience`` seconds, then kill the process and its group. Return a text that says how the process ended."""
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if process is None or connection is None:
@@ -103,7 +103,7 @@ class Child:
         with suppress(subprocess.TimeoutExpired):
             process.wait(patience)
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # also the processes that it forked
+            os.killpg(process.pid, signal.SIGKILL)  # kills also the processes that the child forked
         code = process.wait()
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 

@@ -138,7 +138,7 @@ def _random_updates(memory: Array) -> Callable[[int], int]:
 
 
 def _copy(source: Array, target: Array) -> int:
-    """Copy, and return the bytes read plus the bytes written, as is usual for memory bandwidth."""
+    """Copy ``source`` to ``target``. Return the bytes read plus the bytes written, as is usual for memory bandwidth."""
     np.copyto(target, source)
     return 2 * source.nbytes
 

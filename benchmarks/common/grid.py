@@ -130,7 +130,8 @@ def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Pa
     facts: dict[str, Any] = {"machine": machine(), "versions": versions(), "commit": commit(), "interpreter": sys.executable}
     _refuse_other_machine(lines.values(), facts["machine"], folder)
     if path.exists() and not path.read_text(encoding="utf-8").endswith("\n"):
-        path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")  # an interrupted run left an incomplete last line
+        # ends an incomplete last line that an interrupted run left
+        path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     loads: dict[int, dict[str, float]] = {}
     wanted = [(key_of(cell), number, cell) for number in range(grid.rounds) for cell in _turned(grid.cells, number)]
     for i, (key, number, cell) in enumerate(wanted, start=1):
@@ -143,7 +144,7 @@ def run_grid(grid: Grid[C], command_of: Callable[[C], Sequence[str]], folder: Pa
             {"key": key, "round": number, "cell": asdict(cell)} | _try(command_of(cell), grid.limit, log) | facts | {"load": loads[number]}
         )
         text = json.dumps(line | {"date": datetime.now(UTC).isoformat(timespec="seconds")})
-        lines[key, number] = json.loads(text)  # the same types as in lines that are read from the file
+        lines[key, number] = json.loads(text)  # gives values the types that they have when the file is read
         with path.open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
         print(
@@ -175,13 +176,13 @@ def _place(line: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _turned(cells: Sequence[C], number: int) -> Sequence[C]:
-    """Return the cells in the order of a round. It rotates, so that no cell always runs after the same other one."""
+    """Return the cells in the order of round ``number``. The order rotates, so that the first cell differs from round to round."""
     shift = number % len(cells)
     return [*cells[shift:], *cells[:shift]]
 
 
 def _brief(cell: Any, cells: Sequence[Any]) -> str:
-    """Return the values of a cell that differ between the cells, as text."""
+    """Return as text those fields of a cell whose values are not equal in all cells."""
     return ", ".join(f"{name} {value}" for name, value in asdict(cell).items() if any(getattr(other, name) != value for other in cells))
 
 

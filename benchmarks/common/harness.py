@@ -144,7 +144,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _plain(where: str, values: Mapping[str, Any], kinds: Sequence[type], rule: str) -> dict[str, Any]:
-    """Return the values with NumPy scalars converted to Python's. Raises ``InputError`` if one is not finite or not of ``kinds``."""
+    """Return the values with NumPy scalars converted to Python's. Raises ``InputError`` if a value is not finite or not of ``kinds``."""
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
     for key, value in plain.items():
         if not isinstance(key, str) or type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):

@@ -56,7 +56,7 @@ def svg(drawn: Any) -> bytes:
     from matplotlib import rc_context
 
     buffer = BytesIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hoptrain"}):  # the same figure gives the same bytes
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hoptrain"}):  # makes the bytes of the SVG file depend on the figure only
         drawn.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return buffer.getvalue()
 

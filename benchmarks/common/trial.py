@@ -84,7 +84,8 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
     try:
         seconds = _wait(process, mark, limit, log)
         code = process.poll()
-        text = log.read_text(errors="replace")  # read before the first process is killed, about which others would print messages
+        # read before the first process is killed, since other processes would print messages about its death
+        text = log.read_text(errors="replace")
         where = "" if code is not None else _stacks(process.pid, _marked(mark), log)
         process.kill()
         process.wait()
@@ -104,7 +105,7 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
 
 
 def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) -> float:
-    """Wait for the end or the limit, and return the seconds since ``BEGIN``.
+    """Wait until the process ends or hangs, and return the seconds since it printed ``BEGIN``.
 
     A program that is only slow, on a busy machine, does not count as hung. After the limit the wait ends once the program has been idle for ``IDLE_S``,
     has used ``limit`` seconds of CPU time, or has taken ``SLOW`` times the limit.
@@ -151,7 +152,7 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 
 def _kill_all(mark: str) -> None:
-    while found := _marked(mark):  # repeated, since processes may have been started in between
+    while found := _marked(mark):  # repeated, since a process may have started others before it was killed
         for process in found:
             with suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -33,7 +33,7 @@ from hoptrain.engine.queue.pool import WorkerPool
 
 EQUAL, DIFFERENT = "batches equal", "batches different"
 """Lines that a case prints if its batches are equal to those of a run without a fault, or different from them."""
-_SHORT_STALL_S = 5.0  # hoptrain's default is two minutes, which would make a case take as long
+_SHORT_STALL_S = 5.0  # timeout of workers; with hoptrain's default of two minutes a case would take as long
 _OPEN_FILES = 256
 _PLENTY = 1000
 
@@ -103,7 +103,7 @@ def _idle(system: str, data: Path, scratch: Path) -> None:
 
 
 def _meanwhile(act: Callable[[], None], after: int, system: str, data: Path, scratch: Path) -> None:
-    """Call ``act`` once ``after`` batches of an epoch have arrived, then take the other batches."""
+    """Call ``act`` once ``after`` batches of an epoch have arrived, then take the remaining batches."""
     loader = open_loader(system, data)
     say(BEGIN)
     batches = iter(loader)
@@ -160,7 +160,7 @@ def _keep(system: str, data: Path, scratch: Path) -> None:
 
 
 def _few_files(spare: int, fill_after: int, system: str, data: Path, scratch: Path) -> None:
-    """Leave the trainer only ``spare`` more open files, from the batch ``fill_after`` on."""
+    """Limit the trainer's open files to ``spare`` more than it has after ``fill_after`` batches, and take the remaining batches."""
     batches: Iterable[Any] = open_loader(system, data)
     say(BEGIN)
     found: list[bytes] = []
@@ -176,7 +176,7 @@ def _allow_files(count: int) -> None:
 
 
 def _leave(system: str, data: Path, scratch: Path) -> None:
-    """Stop twenty epochs after two batches each, then run a whole one."""
+    """Abandon twenty epochs after two batches each, then run an epoch to its end."""
     loader = open_loader(system, data)
     say(BEGIN)
     for _ in range(20):
@@ -188,7 +188,7 @@ def _leave(system: str, data: Path, scratch: Path) -> None:
 
 
 def _fork() -> None:
-    """Fork the trainer; the child process exits normally."""
+    """Fork the trainer, and let the child process exit normally."""
     child = os.fork()
     if child == 0:
         sys.exit(0)
@@ -245,7 +245,7 @@ CASES: Mapping[str, Callable[[str, Path, Path], None]] = {
 
 def main(case: str, system: str, data: str, scratch: str) -> None:
     """Run a case in this process."""
-    faulthandler.register(signal.SIGUSR1, all_threads=False)  # forks inherit it
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # forked processes inherit the handler
     # The module of ranks is imported only for its cases: it imports Lightning, which takes seconds and memory.
     meet = CASES[case] if case in CASES else importlib.import_module("hoptrain.benchmarks.deadlocks.ranks").CASES[case]
     try:

@@ -18,7 +18,7 @@ from hoptrain.engine.queue.ring import Allocate
 from hoptrain.samplers import MiniBatch, NeighborSampler
 
 FANOUTS = [10, 10]
-_SENT_S = 0.3  # until the previous batch has been sent and received
+_SENT_S = 0.3  # seconds after which the previous batch has been sent and received
 _STRIKE_AT = 4  # a fault occurs at this batch of a process, counted from 1
 
 
@@ -36,7 +36,7 @@ class Fault:
         self._calls += 1
         if self._calls == _STRIKE_AT:
             with suppress(FileExistsError):
-                self._mark.touch(exist_ok=False)  # only one of the processes can create the file
+                self._mark.touch(exist_ok=False)  # only one process can create the file, so the fault occurs once
                 self._act()
 
 
@@ -60,7 +60,10 @@ def _raise() -> None:
 
 
 def _die_holding(name: str, lock: str) -> None:
-    """Acquire a lock of the variable ``name`` of torch's worker loop, and kill this process. PyG's and DGL's workers run the same loop."""
+    """Acquire the lock ``lock`` of the variable ``name`` in torch's worker loop, and kill this process.
+
+    PyG's and DGL's workers run the same loop.
+    """
     time.sleep(_SENT_S)
     frame = sys._getframe()
     while frame.f_code.co_name != "_worker_loop":

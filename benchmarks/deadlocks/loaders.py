@@ -89,7 +89,7 @@ def _value(text: str) -> Any:
 
 
 def _nothing() -> None:
-    """Do nothing, where no fault is wanted."""
+    """Do nothing: the fault function of loaders that run without a fault."""
 
 
 def _open_torch(data: Dataset, strike: Callable[[], None], seeds: Array, options: dict[str, Any]) -> Iterable[Any]:

@@ -67,7 +67,7 @@ class Strike(Callback):
 
 
 class _Model(LightningModule):
-    """A linear model, which is enough for an all-reduce of gradients in every step."""
+    """A linear model that needs an all-reduce of gradients in every step."""
 
     def __init__(self, open_rank: Callable[[int, int], Iterable[Any]], num_features: int) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class _Model(LightningModule):
         return batch
 
     def on_train_epoch_end(self) -> None:
-        dist.all_reduce(torch.ones(2))  # as a metric that is synchronised across ranks does
+        dist.all_reduce(torch.ones(2))  # an all-reduce such as a metric makes that is synchronised across ranks
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
 def _train(case: str, system: str, data: Path, scratch: Path) -> None:
-    """Train on two ranks: one has a fault in its training step or in a sampler process, or has one batch more than the other."""
+    """Train on two ranks. One rank has a fault in its training step or in a sampler process, or gets one batch more than the other rank."""
     warnings.simplefilter("ignore")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     action = case if case in _ACTIONS else "nothing"
@@ -167,7 +167,7 @@ def _race(system: str, data: Path, scratch: Path) -> None:
 def _race_rank(rank: int, system: str, data: Path, scratch: Path) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     torch.set_num_threads(1)
-    torch.multiprocessing.set_start_method("fork", force=True)  # the start method of a rank that Lightning or torchrun has started
+    torch.multiprocessing.set_start_method("fork", force=True)  # the start method in ranks that Lightning or torchrun has started
     dist.init_process_group("gloo", f"file://{scratch}/ranks", rank=rank, world_size=_RACERS)
     own: dict[str, Any] = {"rank": 0, "world_size": 1} if parse(system)[0] == HOPTRAIN else {}
     loader = open_loader(system, data, seeds=np.arange(_RACE_BATCHES * _RACE_BATCH), batch_size=_RACE_BATCH, **own)

@@ -85,7 +85,8 @@ def _sanitizer(tool: str, *options: str) -> Part:
         question=f"does {tool} of compute-sanitizer find an error in a small bulk of each schedule?",
         command=("compute-sanitizer", "--tool", tool, *options, "--error-exitcode", "9", *_ONE_BULK),
         tool="compute-sanitizer",
-        environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},  # otherwise arrays share a block, and only accesses past its end are detected
+        # otherwise arrays share an allocation, and only accesses past its end are detected
+        environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
         beside=True,
     )
 
@@ -106,7 +107,8 @@ PARTS: Mapping[str, Part] = {
     ),
     "tests": _tests("do the CUDA tests pass with tiny thread blocks, so that even small bulks span several blocks?", *_OF_CUDA),
     "blocks": _tests("do the CUDA tests pass with the default block size?", *_OF_CUDA, HOPTRAIN_TEST_BLOCK="256"),
-    "memcheck": _sanitizer("memcheck", "--report-api-errors", "no"),  # hoptrain handles calls that the driver rejects
+    # no report of calls that the driver rejects, since hoptrain handles them
+    "memcheck": _sanitizer("memcheck", "--report-api-errors", "no"),
     "racecheck": _sanitizer("racecheck"),
     "synccheck": _sanitizer("synccheck"),
     "initcheck": _sanitizer("initcheck"),

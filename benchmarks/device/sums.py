@@ -78,7 +78,7 @@ def compared(block: Block, width: int, dtype: torch.dtype, kind: str, rounds: in
     errors = [_error(out, expected.detach()), _error(first, derivative)]
     times = [timed(work, rounds, device) for work in (forward, both, torchs)]
     moved = block.num_edges * (width * x.element_size() + 4) + block.num_dst * (4 + 4 * width)
-    share = moved / 1e9 / times[0] / bandwidth  # GB in milliseconds are TB/s
+    share = moved / 1e9 / times[0] / bandwidth  # GB per millisecond are TB/s
     size = f"{block.num_src:,} sources, {block.num_dst:,} destinations, {block.num_edges:,} edges, width {width}"
     print(
         f"{size}, {dtype}, {kind}: forward {times[0]:.3f} ms ({share:.0%} of the bandwidth), forward and backward {times[1]:.3f} ms, "
@@ -119,7 +119,7 @@ def timed(work: Callable[[], object], rounds: int, device: torch.device) -> floa
 
 
 def _error(found: Tensor, expected: Tensor) -> float:
-    """Return the largest difference relative to the largest expected number."""
+    """Return the largest absolute difference, divided by the largest absolute expected value."""
     return float((found.double() - expected).abs().max() / expected.abs().max())
 
 

@@ -172,7 +172,7 @@ def _in_formats(name: str, args: argparse.Namespace) -> Iterator[Dataset]:
 
 
 def _hardly_any(data: Dataset, args: argparse.Namespace) -> Dataset:
-    """Return a very small data set of the same kind, all of whose nodes are seeds.
+    """Return a very small data set from the same generator. All of its nodes are seeds.
 
     Raises:
         InputError: the data set is not synthetic, or its features are converted.
@@ -188,12 +188,12 @@ def _hardly_any(data: Dataset, args: argparse.Namespace) -> Dataset:
 
 
 def _for_training_alone(data: Dataset, seeds: Array) -> Dataset:
-    """Return the data set without validation and test, whose layer-wise inference needs memory for a whole layer's outputs."""
+    """Return the data set with only the training split. Evaluation would need memory for a whole layer's outputs."""
     return replace(data, splits={"train": seeds}, validate=False)
 
 
 def _counted(data: Dataset, number: int, method: str, topology: str, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return a record for each size of the cache."""
+    """Count the rows that machines send each other, and return a record for each cache size."""
     print(f"{data.name}: {number} machines, partitioned by {method}, graph {topology}: counting bytes", file=sys.stderr)
     records = []
     x: Any = data.x

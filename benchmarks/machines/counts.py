@@ -95,7 +95,7 @@ class Cluster:
         return others
 
     def _of_samples(self, machine: int, epoch: int, step: int) -> int:
-        """Return the fewest bytes that must be sent to sample a machine's batches of a step."""
+        """Return a lower bound of the bytes that machines must send to sample one machine's batches of a step."""
         found, of_id = 0, id_dtype(self.num_rows).itemsize
         for task in self._rows_of[machine].tasks:
             batch: Any = task.sampled(epoch, step)
@@ -106,7 +106,7 @@ class Cluster:
         return found
 
     def _in_bytes(self, rows: int) -> int:
-        """Return the bytes that rows take in messages, each with the id that requested it."""
+        """Return the bytes that ``rows`` rows take in messages, with an id of the request for each row."""
         return rows * (self.row_bytes + id_dtype(self.num_rows).itemsize)
 
     def slots(self, share: float) -> list[int]:

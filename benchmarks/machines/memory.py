@@ -57,7 +57,7 @@ def cells(data: Dataset, hardly_any: Dataset, machines: Sequence[int], ways: Seq
 
 
 def _plain(hardly_any: Dataset, number: int, topology: str, args: Any) -> tuple[str, int]:
-    """Measure runs with hardly any data.
+    """Measure the memory of training runs on a tiny data set.
 
     Returns:
         The outcome of the runs, and the memory of a machine's processes minus its files: the median of all machines and runs, in bytes.
@@ -73,7 +73,7 @@ def _plain(hardly_any: Dataset, number: int, topology: str, args: Any) -> tuple[
 
 
 def _run(data: Dataset, number: int, method: str, topology: str, args: Any) -> tuple[str, list[int], list[int]]:
-    """Train on machines that each have a folder with only their own files.
+    """Run a training in which each machine has a folder with only its own files.
 
     Returns:
         The outcome of the run, and for each machine the most bytes that its processes held, and the bytes of its folder.
@@ -121,6 +121,6 @@ def _look(processes: Sequence[subprocess.Popen[bytes]], looks: list[list[int]], 
 def _most(looks: Sequence[int]) -> int:
     """Return the largest median of ``_LOOKS`` consecutive measurements.
 
-    A single one can be too large: the processes are measured one by one, so a shared page counts twice if one of two processes ends in between.
+    A single measurement can be too large: the processes are measured one by one, so a shared page counts twice if one of two processes ends in between.
     """
     return int(max((statistics.median(looks[i : i + _LOOKS]) for i in range(max(1, len(looks) - _LOOKS + 1))), default=0)) if looks else 0

@@ -36,7 +36,8 @@ def cells(
 
     ``ways`` are pairs of a partitioning method and a topology. ``rows`` are the bytes sent in addition to those of a run with all data on each machine.
     """
-    data = replace(data, splits={"train": data.split("train")}, validate=False)  # without evaluation, whose rows are not in the counts
+    # drops the evaluation splits, whose rows are not in the predicted counts
+    data = replace(data, splits={"train": data.split("train")}, validate=False)
     fit = (
         *("--data.sampler", "NeighborSampler", "--data.sampler.fanouts", str(args.fanouts), "--data.batch_size", str(args.batch_size)),
         *("--data.num_workers", "1", "--data.seed", "0", "--seed_everything", "1", "--model.lr", "0.01", "--trainer.accelerator", "cpu"),
@@ -72,7 +73,7 @@ def cells(
 
 
 def _memory_and_minimum(cluster: Cluster, share: float) -> tuple[int, int]:
-    """Return the ``feature_cache`` in bytes that has the slots of ``share`` on each machine, and the bytes that the plan sends with it."""
+    """Return the ``feature_cache`` in bytes with which each machine has the slots of ``share``, and the bytes sent with this cache."""
     number = max(cluster.slots(share))
     memory = bisect.bisect_left(range(_MOST_MEMORY), number, key=lambda memory: min(table.num_slots for table in cluster.within(memory)[0]))
     tables, window = cluster.within(memory)

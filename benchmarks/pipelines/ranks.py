@@ -174,7 +174,7 @@ class _Piped:
 
 
 def _share_of(images: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a loss function that gives a chunk's part of the mean loss of ``images`` images."""
+    """Return a loss function that computes a chunk's contribution to the mean loss over ``images`` images."""
     return lambda logits, y: F.cross_entropy(logits, y, reduction="sum") / images
 
 
@@ -211,7 +211,7 @@ def _gradient_error(plan: Plan, images: int, data: ImageSet) -> float:
 
 
 def _peak_mb(launch: Launch, way: Way, data: ImageSet) -> float | None:
-    """Return the megabytes by which this process grows at most while it builds the model and trains two steps."""
+    """Return the peak growth of this process's memory, in megabytes, while it builds the model and trains two steps."""
     with suppress(OSError):
         batches = list(batches_of(data, launch.images, 2))
         begin = _forget_peak()
@@ -223,7 +223,7 @@ def _peak_mb(launch: Launch, way: Way, data: ImageSet) -> float | None:
 
 
 def _forget_peak() -> int:
-    """Return freed memory to the system, reset the peak and return the resident bytes."""
+    """Give freed memory back to the system and reset the recorded memory peak. Return the resident bytes."""
     gc.collect()
     libc = ctypes.CDLL(None)
     libc.malloc_trim(0)

@@ -85,7 +85,7 @@ def _train(setting: Setting, device: str, callback: Callback) -> None:
     trainer = Trainer(
         accelerator="gpu" if device == "cuda" else "cpu",
         devices=1,
-        max_epochs=-1,  # until the callback ends it
+        max_epochs=-1,  # train until the callback stops the run
         callbacks=[BatchTraceCallback(), ThroughputMonitor(), NonFiniteLossMonitor(), callback],
         limit_val_batches=0,
         use_distributed_sampler=False,
@@ -95,7 +95,7 @@ def _train(setting: Setting, device: str, callback: Callback) -> None:
         enable_model_summary=False,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Lightning's advice
+        warnings.simplefilter("ignore")  # hides Lightning's advice
         trainer.fit(model, data)
 
 
@@ -127,7 +127,7 @@ class StepClock(Callback):
         """Create a clock that records ``number`` steps after ``WARMUP`` warm-up steps."""
         self.steps: list[list[float]] = []
         self._number = number
-        self._last: float | None = None  # when the previous step of this epoch ended
+        self._last: float | None = None  # time at which the previous step of this epoch ended
         self._backward = [0.0, 0.0]
         self._stepping = [0.0, 0.0]
 
@@ -213,7 +213,7 @@ def count(events: Iterable[Any], steps: int, seconds: float) -> dict[str, float]
         elif not event.is_user_annotation:  # an annotated range such as Optimizer.step spans kernels that have their own events
             spans.append((event.time_range.start, event.time_range.end))
     busy, reached = 0.0, float("-inf")
-    for begin, end in sorted(spans):  # streams may overlap
+    for begin, end in sorted(spans):  # kernels of different streams may overlap in time
         busy += max(0.0, end - max(begin, reached))
         reached = max(reached, end)
     calls = {what: sum(name in known for name in names) / steps for what, known in COUNTED.items()}

@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _found(data: Dataset | HeteroDataset, args: argparse.Namespace, parts: Sequence[str]) -> Iterator[_Answer]:
-    """Yield records and a part of the summary for each measurement on a data set."""
+    """Make the measurements ``parts`` on a data set. Yield the records and summary entries of each."""
     batch_size = args.batch_size or (8 if args.quick else 128)
     if isinstance(data, Dataset) and {"reads", "speed"} & set(parts):
         sampler, items = prepared(NeighborSampler(args.fanouts), data.graph, data.split("train"))
@@ -185,7 +185,7 @@ def _batches_and_rounds(args: argparse.Namespace) -> tuple[int, int]:
 
 
 def _reads(case: Case, share: float) -> _Answer:
-    """Count reads for one size of the cache, and return records and a part of the summary."""
+    """Count the reads with one cache size, and return records and entries of the summary."""
     num_slots, num_rows = round(share * case.data.graph.num_nodes), case.data.graph.num_nodes
     most_foreseen = bytes_for(num_slots, num_rows, case.file.row_bytes) // (FORESEEN_SHARE - 1) // FORESEEN_BYTES
     found = counts.misses_a_row(case.data, case.epochs, num_slots, _LOOKAHEADS, most_foreseen)
@@ -199,7 +199,7 @@ def _reads(case: Case, share: float) -> _Answer:
 
 
 def _speed(case: Case, args: argparse.Namespace) -> _Answer:
-    """Measure speeds, and return records and a part of the summary."""
+    """Measure speeds, and return records and entries of the summary."""
     memory, num_slots = case.memory(args.share)
     batches, rounds = _batches_and_rounds(args)
     policies = {name: make for name, make in counts.policies(case.data, case.epochs[0], num_slots).items() if name not in args.without}

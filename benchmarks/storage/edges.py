@@ -135,7 +135,7 @@ def _opened(data: Any, fanouts: list[int], batch_size: int, batches: int) -> Ite
 
 
 def _table(path: Path, number: int) -> Array:
-    """Write a table (number, 4) int32 to a file and return its memory map."""
+    """Write an array (number, 4) int32 to a file, and return it memory-mapped."""
     np.save(path, np.arange(_ROW * number, dtype=np.int32).reshape(number, _ROW))
     table: Array = np.load(path, mmap_mode="r")
     return table

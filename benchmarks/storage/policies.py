@@ -160,7 +160,7 @@ def _evict(slot_of, uses, is_ghost, queues, most, free, num_free):  # type: igno
 def _s3fifo(rows, slot_of, uses, is_ghost, queues, most, free, num_free):  # type: ignore[no-untyped-def]
     is_missing = np.empty(
         len(rows), np.bool_
-    )  # before any is inserted: a row evicted for another one of its mini-batch is not inserted again
+    )  # determined before rows are inserted: a row that another row of its mini-batch evicts is not inserted again
     for i in range(len(rows)):
         is_missing[i] = slot_of[rows[i]] < 0
         if not is_missing[i]:

@@ -189,7 +189,7 @@ def opened(
     drop_cached(file.path)
     sources: dict[str, Source | None] = {"in memory": InMemory(file=file), "tier": None}
     for name, advice in (("map, MADV_RANDOM", mmap.MADV_RANDOM), ("map", mmap.MADV_NORMAL)):
-        if name not in without:  # otherwise its control group would never be joined, nor removed
+        if name not in without:  # not created if unused: no process would join its control group, and nothing would remove it
             sources[name] = Mapped(file=file, advice=advice, group=control_group(f"{advice:d}", memory))
     sources |= {name: Cached(file=file, num_slots=num_slots, make=make) for name, make in policies.items()}
     systems, own = {}, {name: store for name, store in (("x", data.x), ("y", data.y)) if store is not None}

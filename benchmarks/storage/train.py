@@ -13,7 +13,7 @@ class Steps:
 
     def __init__(self, data: Dataset, num_hops: int, width: int) -> None:
         """Build the model with ``width`` hidden channels."""
-        import torch  # imported here, so that the parts that only count need not wait for it
+        import torch  # imported here, so that parts that only count do not load torch
 
         from hoptrain.trainers.models import GNN
 

@@ -113,7 +113,7 @@ def open_dgl(data: Dataset, cell: Cell, place: Place) -> Feed:
 
 
 def _timed(sampler: Any, clock: Clock) -> Any:
-    """Return DGL's sampler with its time recorded, and record the time of fetching features in the trainer's process."""
+    """Make DGL's sampler record its time, also that of fetching features in the trainer's process, and return it."""
     sampler.sample = clock.timed(SAMPLE, sampler.sample)
     internals = dgl.data_loading()
     internals._prefetch = clock.timed(GATHER, internals._prefetch)
@@ -126,14 +126,14 @@ def _block_of_dgl(block: Any) -> Block:
 
 
 def _loader_cores(cell: Cell, place: Place) -> list[int]:
-    """Return the rank's cores, or an empty list if there are not more than workers, since then workers and trainer cannot have separate cores."""
+    """Return the rank's cores; an empty list without workers, or if there are too few cores to keep one for the trainer."""
     cores = sorted(os.sched_getaffinity(0))[place.rank :: cell.ranks]
     return cores if 0 < cell.workers < len(cores) else []
 
 
 def _open_pyg_cluster(data: Dataset, cell: Cell, place: Place) -> Feed:
     require("torch_geometric")
-    warnings.simplefilter("ignore")  # torch-sparse is deprecated
+    warnings.simplefilter("ignore")  # hides the warning that torch-sparse is deprecated
     from torch_geometric.loader import ClusterLoader
 
     owned = pyg.to_pyg(data.graph, by_destination=True, x=torch.tensor(data.x), y=_labels(data, place))

@@ -43,7 +43,7 @@ def draw(rows: Sequence[Row]) -> dict[str, Drawn]:
 
 
 def _each(rows: Sequence[Row], fact: Callable[[Sequence[Row]], str]) -> str:
-    """Return a fact about each system, as text."""
+    """Return a text with each system and what ``fact`` returns for its rows."""
     facts = {NAMES[system]: fact([row for row in rows if row["system"] == system]) for system in SYSTEMS}
     return ", ".join(f"{name} {found}" for name, found in facts.items() if found)
 
@@ -61,7 +61,7 @@ def _most_ranks(rows: Sequence[Row]) -> int:
 
 
 def _shorter(rows: Sequence[Row]) -> str:
-    """Return the median ratio of an epoch with the most ranks to one with one rank, over the cells measured with both."""
+    """Return the epoch time with the most ranks in percent of that with one rank: the median over cells measured with both."""
     epochs: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         epochs.setdefault(tuple(row[name] for name in PLACE if name != "ranks"), []).append(row)
@@ -71,7 +71,7 @@ def _shorter(rows: Sequence[Row]) -> str:
 
 
 def _by_ranks(rows: Sequence[Row]) -> dict[int, float]:
-    """Return the seconds of an epoch by number of ranks; if several cells differ only in the trainer's threads, the fastest."""
+    """Return the seconds of an epoch by number of ranks. Among cells that differ only in the trainer's threads, the fastest counts."""
     ranks = sorted({int(row["ranks"]) for row in rows})
     return {number: min(float(row["epoch_s"]) for row in rows if row["ranks"] == number) for number in ranks}
 
@@ -147,7 +147,7 @@ def memory(rows: Sequence[Row]) -> Any:
 
 
 def _bars(rows: Sequence[Row]) -> tuple[Any, Any, list[tuple[float, Row]]]:
-    """Return a figure with a bar's space for each row, grouped by the cell's conditions."""
+    """Return a figure, its axes, and the vertical position of each row's bar. Bars are grouped by the cells' conditions."""
     places: dict[str, list[tuple[str, Row]]] = {place_of(row): [] for row in rows}
     for row in sorted(rows, key=lambda row: SYSTEMS.index(row["system"])):
         places[place_of(row)].append((NAMES[row["system"]], row))

@@ -77,7 +77,7 @@ def _run_ranks(arguments: Sequence[str], ranks: int, scratch: Path) -> None:
     finally:
         for process in processes:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # also its workers, which wait for the next epoch
+                os.killpg(process.pid, signal.SIGKILL)  # kills also the rank's workers, which wait for the next epoch
             process.wait()
     if any(codes):
         raise SystemExit(next(1 for code in codes if code))

@@ -55,7 +55,10 @@ def _shown(cell: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _tells(name: str, cell: Mapping[str, Any], alike: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
-    """Return whether cells of one system that look the same in the report differ in this field. ``expand`` has an effect only for hoptrain."""
+    """Return whether the field ``name`` distinguishes cells of one system that otherwise look the same in the report.
+
+    ``expand`` counts only for hoptrain, since it has no effect on baselines.
+    """
     differs = any(one[name] != own[0][name] for own in alike.values() for one in own)
     return differs and (name != "expand" or cell["system"] == HOPTRAIN)
 

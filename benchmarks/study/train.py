@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
         raise
     (scratch / f"{rank}.json").write_text(json.dumps(found))
     sys.stdout.flush()
-    os._exit(0)  # the time that libraries take to end does not matter
+    os._exit(0)  # skips the shutdown of libraries, whose time does not matter
 
 
 def train(cell: Cell, folder: Path, scratch: Path, rank: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def seeds_of(data: Dataset, cell: Cell) -> Array:
 
 
 class _Trainer:
-    """The model with its optimiser. With several ranks gradients are averaged, and the time of the all-reduce is recorded."""
+    """A model with its optimiser. With several ranks it averages gradients, and records the time of the all-reduce."""
 
     def __init__(self, model: nn.Module, cell: Cell, device: torch.device) -> None:
         self.all_reduce_s = 0.0

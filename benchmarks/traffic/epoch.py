@@ -53,7 +53,7 @@ def launches_of(data: Dataset, sampler: NeighborSampler, seeds: Sequence[Array],
 
 
 def _is_crowded(driver: Any, facts: Facts) -> bool:
-    """Return whether a packed table would be more than half full; without a device no kernel reports it."""
+    """Return whether a packed table would be more than half full. Kernels report this only on a device."""
     table = driver.frontier.stamped
     return table is not None and table.packed is not None and 2 * facts.most_nodes > table.packed.words.shape[1]
 

@@ -117,7 +117,7 @@ def find_repeated_direct(count: Count) -> None:
 
 
 def _probes(count: Count, held: float) -> float:
-    """Return the expected number of words read to find a node by linear probing (Knuth, TAOCP 3, 6.4) in tables with ``held`` nodes in all."""
+    """Return the expected number of words read to find a node by linear probing (Knuth, TAOCP 3, 6.4) in tables that hold ``held`` nodes in total."""
     load: float = min(0.99, held / (count.num_batches * count["words"].shape[1]))
     return 0.5 * (1 + 1 / (1 - load))
 

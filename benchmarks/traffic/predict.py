@@ -67,7 +67,8 @@ def this_device(bandwidth: float | None = None) -> Device:
     device: Any = cuda.get_current_device()
     threads = device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTIPROCESSOR
     name = device.name.decode() if isinstance(device.name, bytes) else device.name
-    told = 2e3 * device.MEMORY_CLOCK_RATE * device.GLOBAL_MEMORY_BUS_WIDTH / 8  # kHz, two words a tick, bits
+    # clock in kHz, two transfers per clock cycle, bus width in bits
+    told = 2e3 * device.MEMORY_CLOCK_RATE * device.GLOBAL_MEMORY_BUS_WIDTH / 8
     told = told or next((known.bandwidth for known in DEVICES.values() if known.name in name.lower()), 0.0)
     if not told and bandwidth is None:
         raise InputError("the bandwidth (speed) of this GPU's memory is unknown: the driver does not report it; give --bandwidth in GB/s")

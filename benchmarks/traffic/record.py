@@ -39,7 +39,7 @@ def recorded() -> Iterator[list[Launched]]:
     call = configured.__call__
 
     def note(launch: Any, *arguments: Any) -> Any:
-        if is_simulated() and launch.grid_dim is None:  # not a launch: a kernel calls a device function
+        if is_simulated() and launch.grid_dim is None:  # in the simulator this call is not a launch: a kernel calls a device function
             return call(launch, *arguments)
         function, grid, block = (
             (launch.fn, launch.grid_dim, launch.block_dim)

@@ -21,7 +21,7 @@ from hoptrain.kernels.cuda.thresholds import COPY_UNIT
 
 @dataclass(frozen=True, slots=True)
 class _Transits:
-    """The transits whose requests yield edges, with one entry per transit.
+    """The transits whose requests yield edges, as arrays with one value per transit.
 
     Attributes:
         members: number of requests of the transit.
@@ -110,7 +110,7 @@ def transit_blocks(count: Count) -> None:
 def _draw(count: Count, kind: int) -> None:
     """Count the bytes of a launch that samples for the transits of one class.
 
-    The class has its transits, and their first requests, in about the order in which they were listed. The other requests are at random positions.
+    The transits of the class, and their first requests, are in about the order in which they were listed. Further requests are at random positions.
     """
     everything, table = _transits(count, count["fanout"], count["mode"]), count.thresholds
     borders = 0, table.thread_work, table.warp_work, table.block_work, np.inf

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> Result:
         lines += run_grid(Grid(cells=best, rounds=args.rounds, limit=LIMIT_S), command, args.out)
     lines = list(
         {(line["key"], line["round"]): line for line in lines}.values()
-    )  # a trial with the full number of epochs is also its setting's first round
+    )  # drops duplicates: a trial with the full number of epochs also counts as its setting's first round
     rows = rows_of(lines)
     report.write(args.out, lines, rows)
     return Result(records=rows, summary=summarize(rows), seeds=sorted({cell.seed for cell in cells}))

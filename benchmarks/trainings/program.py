@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
         raise
     say(FOUND + json.dumps(found))
     sys.stdout.flush()
-    os._exit(0)  # the time that libraries take to end does not matter
+    os._exit(0)  # skips the shutdown of libraries, whose time does not matter
 
 
 def missing(cell: Cell) -> str | None:

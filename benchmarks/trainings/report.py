@@ -31,7 +31,7 @@ def write(folder: Path, lines: Sequence[Line], rows: Sequence[Row]) -> None:
 
 
 def _model(row: Row) -> str:
-    """Return the name of the plot that contains the row."""
+    """Return the name of the plot that shows the row: layer type and hidden channels."""
     return f"{row['arch']}-{row['hidden']}"
 
 

@@ -37,7 +37,7 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
 
 
 def _best(settings: Mapping[Place, Sequence[Line]]) -> Sequence[Line]:
-    """Return the lines of a system's best setting: the one with the most rounds; among equals the one with the most epochs, then with the shortest step."""
+    """Return the lines of a system's best setting: the setting with the most rounds, then with the most epochs, then with the shortest step."""
     rank = {key: (len(lines), key[0], -min(_by_round(lines, "step_s").values(), default=float("inf"))) for key, lines in settings.items()}
     return settings[max(rank, key=lambda key: rank[key])]
 
@@ -72,7 +72,7 @@ def _row(place: Place, system: str, lines: Sequence[Line], faster: float | None)
         "memory_gb": max(one["pss"] for one in found) / 1e9 if found else None,
         "gpu_gb": max(one["gpu"] for one in found) / 1e9 if found and place[PLACE.index("device")] == "cuda" else None,
         "accuracy": middle["accuracy"],
-        "is_equal": None,  # set when all systems are known
+        "is_equal": None,  # set after the rows of all systems are made
         **{name: lines[0]["cell"][name] if found else None for name in SETTING},
         "first_epoch_s": statistics.median(one["first_epoch_s"] for one in found) if found else None,
         "steps": found[0]["steps"] if found else None,

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> Result:
     import torch  # imported here to keep --help fast
 
     torch.set_num_threads(1)
-    keep_freed_memory()  # as ``hoptrain fit`` does
+    keep_freed_memory()  # keeps freed memory for reuse, as ``hoptrain fit`` does
     names, archs, seeds = (["pubmed"], ["sage"], [1]) if args.quick else (args.data, args.arch, list(range(1, args.seeds + 1)))
     records: list[dict[str, Any]] = []
     for name in names:
@@ -86,7 +86,8 @@ def compare(data: Dataset, setting: Setting, arch: str, seed: int, seconds: floa
     tests, epochs, spent = dict.fromkeys(SYSTEMS, 0.0), dict.fromkeys(SYSTEMS, 0), dict.fromkeys(SYSTEMS, 0.0)
     running = {name: make(data, setting, arch, seed) for name, make in SYSTEMS.items()}
     while running:
-        name = min(running, key=spent.__getitem__)  # in turn by the clock, so that load on the machine affects both alike
+        # continue the system that has run for less time, so that load on the machine affects both alike
+        name = min(running, key=spent.__getitem__)
         took, model = next(running[name])
         spent[name] += took
         epochs[name] += 1
@@ -136,7 +137,7 @@ def scores_on(data: Dataset, setting: Setting, model: Any) -> tuple[float, float
 
 
 def _sampled(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[tuple[float, Any]]:
-    """Yield each epoch's seconds and the model, with sampling in this process."""
+    """Train with sampling in this process. Yield the seconds of each epoch, and the model."""
     import torch
     import torch.nn.functional as F
 
@@ -159,7 +160,7 @@ def _sampled(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[
 
 
 def _whole(data: Dataset, setting: Setting, arch: str, seed: int) -> Iterator[tuple[float, Any]]:
-    """Yield the seconds of each step over the whole graph, and the model. The first step includes preparing the graph."""
+    """Train on the whole graph. Yield the seconds of each step, and the model; the first step includes the time to prepare the graph."""
     import torch
     import torch.nn.functional as F
 

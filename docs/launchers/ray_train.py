@@ -34,7 +34,7 @@ def learn(config):
         strategy=RayDDPStrategy(),
         plugins=[RayLightningEnvironment()],
         use_distributed_sampler=False,  # hoptrain's loaders give each rank its own seeds
-        callbacks=[RankWatch()],  # a rank that fails ends all, with its cause
+        callbacks=[RankWatch()],  # if a rank fails, all ranks end, and the cause is printed
         enable_progress_bar=False,
         logger=False,
         default_root_dir=config["folder"],
@@ -45,7 +45,7 @@ def learn(config):
 
 if __name__ == "__main__":
     parts, workers = sys.argv[1:]
-    folder = str(Path("runs").absolute())  # one that all machines see
+    folder = str(Path("runs").absolute())  # a folder that all machines can access
     options = {"dataset": "digits-knn", "parts": str(Path(parts).absolute()), "folder": folder}
     run = RunConfig(storage_path=folder)
     TorchTrainer(

@@ -94,7 +94,7 @@ def _write(writer: FolderWriter, name: str, scale: float) -> None:
             "split": "the papers in their order of time: shares of ogbn-mag's, which are years",
             "note": "directed as ogbn-mag; duplicate edges may occur, self loops do not",
         },
-        validate=False,  # valid by construction
+        validate=False,  # not validated, since the data are valid by construction
     ).write_to(writer)
 
 
@@ -120,7 +120,7 @@ def _graph(num_nodes: dict[str, int], in_time: Array, scale: float) -> HeteroGra
 
 
 def _splits(in_time: Array) -> dict[str, Array]:
-    """Split papers in order of time: the first for training, the last for testing."""
+    """Split papers by time: the earliest for training, the latest for testing."""
     shares = np.cumsum([0, *_SPLIT.values()]) / _NODES["paper"]
     bounds = np.rint(shares * len(in_time)).astype(np.int64)
     return {split: np.sort(in_time[begin:end]) for split, begin, end in zip(_SPLIT, bounds[:-1], bounds[1:], strict=True)}

@@ -177,7 +177,7 @@ def _types(path: Path, meta: dict[str, Any]) -> tuple[dict[str, int], str]:
 
 
 def _relation(path: Path, name: str) -> Relation:
-    """Return the relation that a member's name encodes."""
+    """Return the relation that the name of an archive's member encodes."""
     parts = name.removeprefix("rel_").removesuffix("_indptr").split("__")
     if len(parts) not in (2, 3):
         raise InputError(

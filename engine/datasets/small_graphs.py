@@ -216,7 +216,7 @@ def _check_shares(name: str, ptr: Array, number: int, nodes: Dataset) -> None:
 
 
 def _check_parts(name: str, graphs: list[Any]) -> None:
-    """Raise InputError if PyG graphs lack an attribute or have different numbers of features."""
+    """Raise InputError if PyG graphs lack an attribute, or differ in their number of features."""
     if not graphs:
         raise InputError(f"{name} has no graphs: at least one is needed; give some")
     for what, names in (("no features of nodes", "x"), ("no edge_index", "edge_index"), ("no label", "y")):

@@ -58,6 +58,6 @@ def narrow_features(x: Array) -> Array:
 def _fits_uint8(x: Array) -> bool:
     if x.dtype == np.uint8 or x.dtype == bool:
         return True
-    with np.errstate(invalid="ignore"):  # NaN cannot be converted; the data set's own check reports it
+    with np.errstate(invalid="ignore"):  # hides the warning that NaN cannot be converted; the data set's own check reports NaN
         pieces = (x[begin : begin + 4096] for begin in range(0, len(x), 65536))
         return all(np.array_equal(piece, piece.astype(np.uint8)) for piece in pieces)

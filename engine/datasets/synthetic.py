@@ -126,7 +126,7 @@ def generate(writer: FolderWriter, name: str, recipe: Recipe, counts: Counts, sc
     }
     data = Dataset(
         name=name, graph=graph, x=x, y=y, splits=splits, num_classes=counts.num_classes, meta=meta, validate=False
-    )  # valid by construction, and validation would take long
+    )  # not validated: the data are valid by construction, and validation would take long
     writer.meta.update(data.header())
 
 
@@ -164,7 +164,7 @@ def affine_bijection(num_nodes: int) -> tuple[int, int]:
 
 
 def _fill_features(recipe: Recipe, y: Array, x: Array) -> None:
-    """Generate features in pieces of float32, which NumPy converts to the file's dtype, because Numba cannot write float16."""
+    """Generate features as float32, some rows at a time. NumPy converts them to the file's dtype, because Numba cannot write float16."""
     means = np.empty((recipe.counts.num_classes, x.shape[1]), np.float64)
     kernels.class_means(np.uint64(recipe.seed), means)
     for begin in range(0, len(x), _ROWS):

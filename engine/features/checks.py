@@ -22,7 +22,7 @@ def as_feature_array(rows: Any) -> Any:
 
 
 def _is_stored(rows: Any) -> bool:
-    """Return whether rows are ``StoredRows``, a class of storage, which data sets do not import."""
+    """Return whether rows are ``StoredRows``. Data sets do not import this class of the storage package, so its attribute is tested."""
     return hasattr(rows, "row_bytes")
 
 

@@ -257,7 +257,7 @@ def columns_of(found: _Range, top: int, form: str) -> QuantParams:
     low, high = found.low.astype(np.float64), found.high.astype(np.float64)
     is_counted = found.is_whole & (high - low <= top) & (np.maximum(abs(low), abs(high)) <= _WHOLE)
     scale = np.where(high == low, 0.0, np.where(is_counted, 1.0, _round_up((high - low) / top)))
-    has_zero = (low < 0) & (high >= 0)  # then one code must stand for 0 exactly
+    has_zero = (low < 0) & (high >= 0)  # columns with values below and above 0 need a code that stands for 0 exactly
     zero = np.where(has_zero, 0.0 - scale * np.rint(-low / np.where(has_zero, scale, 1.0)), low)
     return QuantParams(form, scale.astype(np.float32), zero.astype(np.float32))
 

@@ -48,7 +48,8 @@ def take_rows(table: Rows | SharedOutRows, ids: Array) -> Array:
         return taken
     out = np.empty((len(ids), *table.shape[1:]), table.dtype)
     path = str(file.filename)
-    inode = os.stat(path).st_ino if os.path.exists(path) else 0  # another file may have replaced it
+    # part of the cache key, since another file may have replaced the mapped file
+    inode = os.stat(path).st_ino if os.path.exists(path) else 0
     _reader(inode, path, file.offset, table.shape, table.dtype).gather(ids, out)
     return out
 

@@ -152,7 +152,7 @@ def _archive(path: str | Path) -> Iterator[zipfile.ZipFile]:
         EOFError,
         RuntimeError,
         MemoryError,
-    ) as error:  # RuntimeError: encrypted, or compressed by an unknown method
+    ) as error:  # zipfile raises RuntimeError for members that are encrypted or compressed by an unknown method
         raise ValueError(" ".join(str(error).split()) or "it is cut short, or too large for the memory") from None
 
 
@@ -171,5 +171,5 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
                 raise ValueError(f"member {member.filename} of the file is truncated")
             content[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
             place += len(piece)
-        stream.read(1)  # reads the end, where zipfile compares the checksum
+        stream.read(1)  # reaches the end of the member, where zipfile compares the checksum
     return array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)

@@ -154,7 +154,7 @@ class DeviceStream:
             try:
                 work()
             except BaseException:
-                driver.cuStreamEndCapture(stream)  # fails too if the capture is invalid
+                driver.cuStreamEndCapture(stream)  # ends the capture; this call fails, too, if the capture is invalid
                 raise
             graph = _ask(driver.cuStreamEndCapture, stream)
             whole = _ask(driver.cuGraphInstantiate, graph, 0)

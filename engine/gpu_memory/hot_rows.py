@@ -39,8 +39,8 @@ def hottest(counts: Array, number: int) -> Array:
     Returns:
         (number,) row numbers, int64.
     """
-    rows_of = np.bincount(counts)  # number of rows with count 0, 1, 2 ...
-    above = len(counts) - np.cumsum(rows_of)  # number of rows with a larger count
+    rows_of = np.bincount(counts)  # number of rows that were accessed 0, 1, 2, ... times
+    above = len(counts) - np.cumsum(rows_of)  # number of rows that were accessed more than 0, 1, 2, ... times
     least = int(np.argmax(above <= number))
     ties = np.flatnonzero(counts == least)[: number - above[least]]
     return np.sort(np.concatenate([np.flatnonzero(counts > least), ties]))

@@ -44,7 +44,7 @@ def one_copy(array: Array, what: str, meeting: Meeting, *, wanted: bool = True) 
         InputError: the machine of any rank has too little memory.
         RuntimeError: a rank did not respond in time.
     """
-    if array.nbytes < SHARE_FROM_BYTES:  # has the same value on all ranks
+    if array.nbytes < SHARE_FROM_BYTES:  # this test has the same outcome on all ranks
         return None
     keys = meeting.exchange(f"whether it needs {what}", _key(array) if wanted else None)
     ranks = [rank for rank, key in enumerate(keys) if wanted and key == keys[meeting.rank]]
@@ -74,7 +74,7 @@ def machine() -> str:
 
 
 def _key(array: Array) -> list[Any]:
-    """Return a key that is equal for ranks of one machine with the same array: mapped from the same file, or of equal contents."""
+    """Return a key that is equal on ranks of one machine whose arrays are mapped from the same file or have equal contents."""
     file = mapped_file(array)
     if file is None:
         contents = [zlib.crc32(array.reshape(-1).view(np.uint8).data)]
@@ -85,7 +85,7 @@ def _key(array: Array) -> list[Any]:
 
 
 def _offered(array: Array) -> tuple[int, dict[str, Any]]:
-    """Create a file with an array's contents. Return its descriptor and its location for other ranks, or -1 and the reason of failure."""
+    """Create a file with an array's contents. Return the file's descriptor and the location for other ranks; on failure -1 and the reason."""
     if array.nbytes > (free := available_memory()):
         return -1, {"failed": f"{free / 2**30:.2f} GiB are free"}
     fd = anonymous_file("hoptrain-copy")

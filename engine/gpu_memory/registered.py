@@ -56,16 +56,16 @@ def _unregister(address: int) -> None:
 
     # the context, and with it the registration, may be gone
     with suppress(Exception):
-        cuda.current_context().synchronize()  # kernels may still read the memory
+        cuda.current_context().synchronize()  # waits for kernels that may still read the memory
     with suppress(Exception):
         driver.cuMemHostUnregister(address)
 
 
 class _HostArray:
-    """A wrapper by which Numba reads a host array. On 64-bit Linux registered memory has the same address on device and host."""
+    """A wrapper with which kernels of Numba read a host array. On 64-bit Linux registered memory has the same address on device and host."""
 
     def __init__(self, array: Array) -> None:
-        self._array = array  # kept alive by the device array that Numba creates
+        self._array = array  # a reference that lives as long as the device array that Numba creates
         self.__cuda_array_interface__ = {
             "shape": array.shape, "typestr": array.dtype.str, "data": (array.ctypes.data, True), "version": 3
         }  # fmt: skip

@@ -83,7 +83,7 @@ def pairs_between(columns: CoarseGraph, labels: Array, num_labels: int) -> Itera
 
 
 def _joined(keys: Array, counts: Array, more_keys: Array | None = None, more_counts: Array | None = None) -> tuple[Array, Array]:
-    """Return distinct keys, ascending, and the sums of their counts."""
+    """Return the distinct keys, ascending, and the sum of the counts of each key."""
     if more_keys is not None and more_counts is not None:
         keys, counts = np.concatenate([keys, more_keys]), np.concatenate([counts, more_counts])
     order = np.argsort(keys, kind="stable")

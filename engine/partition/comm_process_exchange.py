@@ -84,7 +84,7 @@ def carry(requests: SharedMessageSlot, answers: SharedMessageSlot, exchange: Swa
 
 
 def _state(pid: int) -> str:
-    """Return the state of a process as the letter in /proc, or "" if it does not exist."""
+    """Return the state of a process as the letter in /proc, or "" if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()

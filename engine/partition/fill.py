@@ -59,13 +59,13 @@ class DistributedCacheFillTask(CacheFillTask):
     _foreseen: int = 0
 
     def _plan(self, run: int, epoch: int, step: int) -> Planned | None:
-        """Plan a step and fetch its rows from other machines if necessary. Return None if these are in a later run."""
+        """Plan a step and fetch its rows from other machines if necessary. Return None if the other machines are in a later run."""
         if self._rounds is None:
             of_run = RunExchange(cast(Exchange, self.exchange))
             self._rounds = of_run, WindowRows(next(file for file in self.files if isinstance(file, PartitionedFeatures)), of_run)
         rounds, rows = self._rounds
         before, seconds, rounds.run = (rows.num_fetched, rounds.num_rounds, rounds.num_sent), 0.0, run
-        if not self._planned:  # the run begins
+        if not self._planned:  # nothing is planned at the beginning of a run
             self._first = step
             rows.begin()
             starts = [step, step + self.window]
@@ -94,7 +94,7 @@ class DistributedCacheFillTask(CacheFillTask):
         return waited, fetched, [[own] for own in reads]
 
     def _sample(self, run: int, epoch: int, last: int, exchange: Exchange) -> float:
-        """Sample the steps before ``last`` if the graph is partitioned. Return the seconds that it took."""
+        """Sample the steps before ``last`` if the graph is partitioned. Return the seconds that sampling took."""
         if self.ahead is None or last <= self._sampled:
             return 0.0
         if (overwritten := last - 1 - self.ahead.num_places) >= self._first:
@@ -119,7 +119,7 @@ class DistributedCacheFillTask(CacheFillTask):
         """Do nothing, because windows are planned when their rows are requested."""
 
     def _look_ahead(self, run: int, epoch: int, step: int) -> None:
-        """Ensure that the next step of the plans is this one, or the one after those already planned."""
+        """Ensure that the plans continue with this step, or with the step after those already planned; if they do not, restart them."""
         if run != self._run and self._planned:
             self._planned.clear()
             self._plans.clear()
@@ -131,7 +131,7 @@ class DistributedCacheFillTask(CacheFillTask):
         return super()._is_due(run, epoch, step) and (self.ahead is None or run == self._run)
 
     def _slots_of_plan(self, number: int) -> Array:
-        """Return an array separate from the cache's, because planned steps must not change what readers see before they are executed."""
+        """Return a new array for the slots of rows. The cache's own array must not change before the planned steps are executed."""
         return np.empty(self.shared.tables[number].num_rows, np.int32)
 
     def _foresee(self, number: int) -> None:

@@ -84,7 +84,7 @@ def metis(columns: CoarseGraph, num_parts: int, weights: Array | None = None) ->
 
 
 def _by_range(sizes: Array, num_parts: int) -> Array:
-    """Partition by id ranges with an even share of rows and requests combined."""
+    """Partition into ranges of ids with equal loads, where a load combines rows and requests."""
     ends = np.cumsum(_joint(sizes))
     parts: Array = (ends * num_parts // (int(ends[-1]) + 1)).astype(np.int32)
     return parts
@@ -117,7 +117,7 @@ def _by_stream(columns: CoarseGraph, num_parts: int) -> Array:
 
 
 def _clustered(columns: CoarseGraph, share: int) -> Array:
-    """Return cluster labels (V,) int32 without gaps. Each cluster has at most 1 / ``share`` of the total of each size, or one node."""
+    """Return cluster labels (V,) int32 without gaps. Each cluster has at most 1 / ``share`` of all rows and of all requests, or is a single node."""
     labels = np.arange(columns.num_nodes, dtype=np.int32)
     limits = np.maximum(columns.sizes.sum(0) // share, 1)
     _propagate(columns, labels, columns.sizes.copy(), limits)
@@ -127,7 +127,7 @@ def _clustered(columns: CoarseGraph, share: int) -> Array:
 
 
 def _refined(columns: CoarseGraph, parts: Array, num_parts: int) -> Array:
-    """Return partitions (V,) after moving nodes to where most of their neighbours are, within the load limits."""
+    """Return the partition (V,) of each node after moving nodes to the partition of most of their neighbours, within the load limits."""
     loads = loads_of(columns.sizes, parts, num_parts)
     limits = (columns.sizes.sum(0) * (ROWS_SLACK, REQUESTS_SLACK) / num_parts).astype(np.int64)
     _propagate(columns, parts, loads, limits)
@@ -144,7 +144,7 @@ def _propagate(columns: CoarseGraph, labels: Array, loads: Array, limits: Array)
 
 
 def _joint(sizes: Array) -> Array:
-    """Combine rows and requests into one weight per node, (V,) int64. Each kind contributes 500 on average."""
+    """Combine rows and requests into one weight per node, (V,) int64. Rows and requests each contribute 500 on average."""
     means = sizes.sum(0) / max(1, len(sizes))
     joint: Array = np.maximum((sizes * (500 / means)).sum(1), 1).astype(np.int64)
     return joint

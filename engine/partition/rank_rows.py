@@ -77,7 +77,7 @@ class RankRows:
             _, is_over = self._ask([np.empty(0, self._dtype)] * self._rows.num_parts, is_done=True)
 
     def _ask(self, numbers: Sequence[Array], *, is_done: bool) -> tuple[list[Array], bool]:
-        """Request rows by partition. Return each rank's answer, and whether all ranks are done."""
+        """Request the rows ``numbers`` of each partition. Return the answer of each rank, and whether all ranks are done."""
         ranks = self.exchange
         to = [np.array([is_done], np.uint8)] * ranks.size
         for part, asked in enumerate(numbers):

@@ -48,13 +48,13 @@ class WindowRows:
         rows, here, size = self._rows, self._exchange.rank, self._exchange.size
         owners = rows.owner(wanted)
         asks = [wanted[owners == part] if part != here else wanted[:0] for part in range(size)]
-        rows.put({})  # drop the rows of the previous window, which were used
+        rows.put({})  # drop the rows of the previous window, which are no longer needed
         to = [NOTHING if part == here else self._message(self._owed[part], rows.numbers(asks[part], part)) for part in range(size)]
         self._take(self._exchange.exchange(to))
         self._asked = asks
 
     def _message(self, owed: Array, asked: Array) -> Written:
-        """Return a message with the rows that another machine requested, and the numbers of the rows requested from it."""
+        """Return a message for another machine: the rows that it requested, and the indices of the rows requested from it."""
         end = len(owed) * self._rows.row_bytes
 
         def write(out: Array) -> None:

@@ -234,7 +234,7 @@ class PartitionedFeatures(StoredRows):
         found = np.empty((len(numbers), self.row_bytes), np.uint8) if out is None else out
         np.take(
             own.rows.view(np.uint8).reshape(-1, self.row_bytes), numbers, axis=0, out=found, mode="clip"
-        )  # other modes buffer the output
+        )  # with other modes than "clip", NumPy buffers the output
         return found
 
     def put(self, fetched: dict[int, tuple[Array, Array]]) -> None:

@@ -50,7 +50,7 @@ class RunExchange:
                 raise LeftRunError
             if min(runs) == self.run:
                 return [own[_RUN.itemsize :] for own in got]
-            # machines in an older run learn from this round that it has ended, and join again
+            # machines in an older run learn from this round that their run has ended, and exchange again
 
     def _headed(self, message: Message) -> Written:
         run = self.run

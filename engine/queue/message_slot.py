@@ -15,7 +15,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 
-_HEAD = 4096  # bytes of: number, kind, number of parts, sizes of the parts, and as the last one the writer's process id
+_HEAD = 4096  # bytes of the header: message number, kind, number of parts, sizes of the parts, and last the writer's process id
 _MOST_PARTS = _HEAD // 8 - 4
 MESSAGE, FAILURE = 0, 1
 

@@ -135,7 +135,7 @@ class WorkerPool:
             yield worker.lend(slot, specs), facts
 
     def _receive(self, worker: WorkerProcess, generation: int, step: int) -> Any:
-        """Return slot, specs and header of the batch of a step, after waiting for it."""
+        """Wait for the batch of a step, and return its slot, specs and header."""
         patience = self._patience(worker)
         while generation == self._generation and self._finalizer.alive:
             state = worker.failures, worker.is_ready
@@ -157,7 +157,7 @@ class WorkerPool:
         )
 
     def _look_after_workers(self) -> None:
-        """Serve all workers, not only the one whose batch is due, so that none of them waits for a slot or a replacement."""
+        """Serve all workers, not only the worker whose batch is due, so that no worker has to wait for a slot or for its replacement."""
         for worker in self.workers:
             worker.free_returned_slots()
             is_alive = worker.is_alive()
@@ -200,7 +200,7 @@ def _pickle_task(task: Task) -> tuple[int, list[int]]:
     """Return an anonymous file with the pickled task, and the descriptors of its shared arrays."""
     try:
         job, descriptors = dumps(task)
-    except (AttributeError, TypeError, pickle.PicklingError) as error:  # for locks, open files, sockets
+    except (AttributeError, TypeError, pickle.PicklingError) as error:  # locks, open files and sockets cannot be pickled
         raise InputError(
             f"the sampler cannot be sent to worker processes ({error}): it must have no open files, locks or threads; remove them, or use num_workers=0"
             + explain_hint("sending")

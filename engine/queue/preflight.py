@@ -39,7 +39,7 @@ def check_files(num_workers: int, num_slots: int) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         used = len(os.listdir("/proc/self/fd"))
-    except OSError:  # no descriptor is left to list them
+    except OSError:  # listing the open descriptors needs a descriptor, and none is left
         used = limit
     needed = num_workers * (_FILES_OF_SLOT * num_slots + _FILES_BESIDE_SLOTS) + _SPARE_FILES
     if used + needed > limit:

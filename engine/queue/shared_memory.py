@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 SHARE_FROM_BYTES = 1 << 16
 """Minimum size in bytes of an array that is shared. Smaller arrays are pickled by value, since a mapping costs a page and two system calls."""
-_MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
+_MADV_POPULATE_WRITE = 23  # constant of Linux 5.14 and later, for which Python has no name
 
 
 def anonymous_file(name: str, folder: str | None = None) -> int:
@@ -55,7 +55,8 @@ def anonymous_file(name: str, folder: str | None = None) -> int:
                 raise
             folder = _temporary_folder(error.strerror)
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:  # O_TMPFILE where the file system has it, else unlinked at once; mode 0600
+        # created with O_TMPFILE if the file system supports it, else unlinked at once; mode 0600
+        with tempfile.TemporaryFile(dir=folder) as file:
             return os.dup(file.fileno())
     except OSError as error:
         raise InputError(
@@ -92,9 +93,9 @@ def reserve(fd: int, num_bytes: int) -> mmap.mmap:
     """
     before = os.fstat(fd).st_size
     try:
-        os.ftruncate(fd, max(num_bytes, before))  # never smaller, since the other side may be reading
+        os.ftruncate(fd, max(num_bytes, before))  # the file never shrinks, since the other process may be reading it
         pages = map_file(fd)
-        with suppress(OSError):  # before Linux 5.14 unknown; the next call reports a lack of memory
+        with suppress(OSError):  # Linux before 5.14 lacks this advice; the next call reports a lack of memory
             pages.madvise(_MADV_POPULATE_WRITE)
         os.posix_fallocate(fd, 0, len(pages))
     except OSError as error:
@@ -109,7 +110,7 @@ def reserve(fd: int, num_bytes: int) -> mmap.mmap:
 def map_file(fd: int) -> mmap.mmap:
     """Map the whole file for reading and writing, in huge pages if the system has them."""
     pages = mmap.mmap(fd, os.fstat(fd).st_size)
-    with suppress(OSError):  # a kernel without huge pages
+    with suppress(OSError):  # Linux kernels without huge pages raise an error
         pages.madvise(mmap.MADV_HUGEPAGE)
     return pages
 

@@ -58,21 +58,22 @@ def _die_with(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     ended = select.poll()
     ended.register(lifeline, 0)
-    if ended.poll(0):  # the pipe was closed before the receiver of the signal was set
+    if ended.poll(0):  # the pipe was closed before this process was set as the receiver of the signal
         os._exit(0)
 
 
 def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], batch_bytes: int) -> None:
     """Make batches until the socket is closed.
 
-    Received: ``("run", generation, epoch, steps)`` starts a run and drops the one before; ``("extend", generation, stop)`` adds steps to it;
+    Received: ``("run", generation, epoch, steps)`` starts a run and drops the previous run; ``("extend", generation, stop)`` adds steps to it;
     ``("free", slot)`` returns a slot.
     Sent: ``("ready", -1, -1)``, ``("batch", generation, step, slot, specs, facts)`` and ``("error", generation, step, kind, text)``.
     """
     try:
         for slot in slots:
             slot.writable(batch_bytes)
-        task: Task = pickle.loads(os.pread(job, os.fstat(job).st_size, 0))  # written by the parent process, in anonymous memory
+        # safe to unpickle: the parent process wrote it, in anonymous memory
+        task: Task = pickle.loads(os.pread(job, os.fstat(job).st_size, 0))
         gc.freeze()  # imported objects are never garbage, so the collector need not visit them
         gc.enable()
         connection.send(("ready", -1, -1))

@@ -82,10 +82,10 @@ class WorkerProcess:
         self._batch_bytes = batch_bytes
         self._job, self._descriptors = job, descriptors
         self._stack = anonymous_file(f"hoptrain-stack-{index}")
-        self._held: set[int] = set()  # slots that this process holds: lent, or of a batch that has arrived
+        self._held: set[int] = set()  # slots that are lent to this process, or hold a batch of it that has arrived
         self._num_lent = 0
         self._returned: deque[int] = deque()
-        self._run: tuple[int, int] | None = None  # generation and epoch
+        self._run: tuple[int, int] | None = None  # generation and epoch of the current run
         self._owed = range(0)
         self._notices: deque[Notice] = deque()
         self._error: tuple[int, str, str] | None = None
@@ -103,7 +103,7 @@ class WorkerProcess:
         """Start a process, and send it the free slots and the steps of missing batches.
 
         Raises:
-            WorkerError: the system cannot start it. This object can then be closed, or ``replace`` called again.
+            WorkerError: the system cannot start the process. This object can then be closed, or ``replace`` called again.
         """
         try:
             self._launch()
@@ -133,7 +133,8 @@ class WorkerProcess:
                     ),
                     pass_fds=[*inherited, *slots, *self._descriptors],
                     env=_environment(),
-                    process_group=0,  # Ctrl-C in the terminal reaches the trainer alone; processes that a sampler starts join the worker's group
+                    # Ctrl-C in the terminal reaches the trainer alone; processes that a sampler starts join the worker's group
+                    process_group=0,
                 )
             finally:
                 os.close(read_end)
@@ -161,7 +162,7 @@ class WorkerProcess:
     def is_alive(self) -> bool:
         """Return whether the process runs or is stopped. If it has ended, end the processes that it started."""
         if self.process.returncode is None:
-            with suppress(ChildProcessError):  # other code has waited for it
+            with suppress(ChildProcessError):  # raised if other code has already waited for the process
                 if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                     return True
                 self._kill_group()
@@ -180,7 +181,7 @@ class WorkerProcess:
         try:
             while self.connection.poll(0):
                 self._take(self.connection.recv())
-        except BlockingIOError:  # half a message: its writer was stopped, and the rest is lost
+        except BlockingIOError:  # only half a message came: its writer was stopped, and the rest is lost
             self.kill()
         except (EOFError, OSError):  # the connection was reset or closed
             pass
@@ -244,7 +245,7 @@ class WorkerProcess:
         self._send(("free", slot))
 
     def _send(self, message: tuple[Any, ...]) -> None:
-        # Whoever waits for a batch detects a dead or stopped process; its successor receives everything again.
+        # Errors are ignored: the code that waits for a batch detects a dead or stopped process, and its replacement receives all messages again.
         with suppress(OSError):
             self.connection.send(message)
 
@@ -268,7 +269,7 @@ class WorkerProcess:
             self.process.wait(_KILL_S)
 
     def _kill_group(self) -> None:
-        """Kill the process group. Its id is not reused before the process was waited for."""
+        """Kill the process group. The id of the group is not reused before this class has waited for the process."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -299,7 +300,7 @@ class WorkerProcess:
         if _is_stopped(self.process.pid):
             return "the process is stopped (SIGSTOP, or a debugger)"
         os.ftruncate(self._stack, 0)
-        os.lseek(self._stack, 0, os.SEEK_SET)  # the file is shared with predecessors of the process
+        os.lseek(self._stack, 0, os.SEEK_SET)  # resets the file offset, which earlier processes of this worker have moved
         if self.is_alive():
             os.kill(self.process.pid, signal.SIGUSR1)  # faulthandler writes the stack, also during compiled code
         deadline = time.monotonic() + _STACK_S
@@ -312,7 +313,7 @@ class WorkerProcess:
         return os.pread(self._stack, size, 0).decode(errors="replace").rstrip() or "it wrote no stack"
 
 
-_MESSAGE_TIMEOUT = np.array([int(_MESSAGE_S), 0], np.int64).tobytes()  # struct timeval
+_MESSAGE_TIMEOUT = np.array([int(_MESSAGE_S), 0], np.int64).tobytes()  # the layout of struct timeval
 _LIFELINES: set[int] = set()
 """Write ends of the workers' pipes. When this process ends for any reason, the kernel closes the pipes and ends each worker."""
 

@@ -243,7 +243,7 @@ class FileRows(StoredRows):
                 self._check_run(file, rows[firsts[first]], rows[firsts[first + 1] - 1], buffer)
 
     def _begin(self, rows: Any) -> Any:
-        """Return the block-aligned bytes at which reads with these first rows begin."""
+        """Return the block-aligned offsets in bytes at which reads begin whose first rows are ``rows``."""
         return (self.offset + np.asarray(rows, np.int64) * self.row_bytes) // BLOCK * BLOCK
 
     def _check_run(self, file: int, first_row: int, last_row: int, buffer: Array) -> None:

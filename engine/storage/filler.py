@@ -124,7 +124,8 @@ class CacheFillTask:
         allocate([])
         run, epoch = divmod(epoch, MAX_EPOCH)
         tag = tag_of(run, step)
-        if tag <= self.shared.ready:  # the rows were read with an earlier step, or by a predecessor that died before it could report
+        # the rows were read with an earlier step, or by an earlier process that died before it could report them
+        if tag <= self.shared.ready:
             return Filled()
         if run != self._run:
             self.shared.wait_until_taken(tag_of(run, -1))  # slots for the first steps may still be used by batches of the previous run
@@ -146,7 +147,7 @@ class CacheFillTask:
         return filled
 
     def _plan(self, run: int, epoch: int, step: int) -> Planned | None:
-        """Plan a step and the following steps that are read together with it; return None if the trainers have left the run."""
+        """Plan a step and the steps that are read together with it. Return None if the trainers have left the run."""
         waits = [0.0]
         tags = range(tag_of(run, step), tag_of(run, max(step, self.shared.last_step(run))) + 1)
         coming = iter(tags)
@@ -183,7 +184,7 @@ class CacheFillTask:
         return Filled(*counts, read_s=end - worked, work_s=worked - begin)
 
     def _foresee_meanwhile(self, num_steps: int) -> None:
-        """Sample ahead while the rows of ``num_steps`` steps are read: for each, the further steps that the plans need."""
+        """While the rows of ``num_steps`` steps are read, sample further steps: for each step read, as many as the plans need."""
         for _ in range(num_steps):
             self._foresee(self._wanted)
 
@@ -193,7 +194,7 @@ class CacheFillTask:
             for plan in self._plans:
                 plan.forget()
             if not self._plans:
-                self.shared.wait_until_taken(self.shared.ready)  # wait for steps that a predecessor has published
+                self.shared.wait_until_taken(self.shared.ready)  # wait for steps that an earlier process has published
                 self._plans = [self._new_plan(table) for table in range(len(self.shared.tables))]
             self.samples.forget()
             self._later = self._steps_from(epoch, step)
@@ -212,7 +213,7 @@ class CacheFillTask:
         return RowPlan(self._slots_of_plan(number), table.num_slots, self.prefetch_steps, most, in_flight=in_flight, too_little=too_little)
 
     def _slots_of_plan(self, number: int) -> Array:
-        """Return the array (V,) with the slot of each row of a table, which its plan updates."""
+        """Return the array (V,) with the slot of each row of a table. The plan of the table updates this array."""
         return self.shared.slot_of(number)
 
     def _too_little(self) -> InputError:
@@ -221,7 +222,7 @@ class CacheFillTask:
 
     @property
     def _wanted(self) -> int:
-        """Number of steps to sample before the next ones are planned, limited by the memory of each plan."""
+        """Number of steps to sample before the next steps are planned, limited by the memory of each plan."""
         if self.samples.is_full:
             return int(not self._plans[0].num_known)
         return min(plan.wanted for plan in self._plans)

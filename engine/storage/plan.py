@@ -38,7 +38,7 @@ class StepReads(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A step in flight: its tag (a step number that increases across epochs), its rows (B,) and their next uses (B,)."""
+    """A step in flight, with its tag (a step number that increases across epochs), its rows (B,) and the next use of each row (B,)."""
 
     tag: int
     rows: Array
@@ -81,7 +81,7 @@ class RowPlan:
         self._step, self._first, self.landed = 0, 0, 0
         self._next_uses = np.zeros(
             2 * prefetch_steps + 1, np.int64
-        )  # number of rows in flight by their next use, counted from _first; the last entry is for rows without one
+        )  # number of rows in flight by step of next use, counted from _first; last, rows without a next use
         slot_of[:] = -1
         self._cache = kernels.CacheTables(
             slot_of=slot_of,
@@ -122,7 +122,7 @@ class RowPlan:
 
     def forget(self) -> None:
         """Drop all future steps and steps in flight, since other steps follow."""
-        self._step += len(self._rows)  # so that old step numbers in first_use count as past
+        self._step += len(self._rows)  # makes old step numbers in first_use count as past
         if self._in_flight:
             self.landed = self._in_flight[-1].tag
         for steps in (self._rows, self._nexts, self._in_flight):

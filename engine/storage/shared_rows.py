@@ -36,7 +36,7 @@ from hoptrain.engine.queue.shared_memory import anonymous_file, reserve
 from hoptrain.kernels.cpu.storage import reads as kernels
 
 _LOOK_S = 0.0005
-_LINE = 8  # numbers per CPU cache line; each trainer writes to its own line
+_LINE = 8  # number of int64 values in a CPU cache line; each trainer writes to its own line
 _RUN_BITS = 32
 PLAN_BYTES_A_ROW, PLAN_BYTES_A_SLOT = 6, 4
 """Memory of a ``RowPlan`` in bytes, per row of the table and per slot (without the row index that each slot stores)."""

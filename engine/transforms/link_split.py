@@ -131,7 +131,7 @@ def _number_ends(relations: Relations, chosen: Iterable[Relation]) -> dict[Relat
 
 
 def _held_out(relations: Relations, reverses: Reverses, hold: Callable[[Relation, int], _Held], by_time: bool = False) -> LinkSplit:
-    """Return the split after ``hold(relation, first)`` has held links out of each relation. Its keys number destinations from ``first``."""
+    """Hold out links of each relation with ``hold(relation, first)``, and return the split. Keys of links number destinations from ``first``."""
     _check_relations(relations, reverses)
     is_kept = {relation: np.ones(columns.num_edges, bool) for relation, columns in relations.items()}
     ends, earliest = _number_ends(relations, reverses), np.iinfo(np.int64).max
@@ -346,7 +346,7 @@ def link_keys(columns: RelationColumns, src_begin: int = 0, dst_begin: int = 0) 
 
 
 def _numbers(shares: Mapping[str, float], num_links: int) -> dict[str, int]:
-    """Return the number of links of each share."""
+    """Return the number of held-out links of each share."""
     if min(shares.values()) < 0 or sum(shares.values()) >= 1:
         raise InputError(f"shares of the links are {dict(shares)}: each must be 0 or more, and their sum below 1; lower them")
     numbers = {name: int(share * num_links) for name, share in shares.items()}
@@ -362,7 +362,7 @@ def _check_seed(seed: int) -> None:
 
 
 def _ends(keys: Array, columns: RelationColumns, first: int) -> Array:
-    """Return the end nodes (2, N) of links by their keys, in which destinations are numbered from ``first``."""
+    """Return the end nodes (2, N) of the links with the given keys, in which destinations are numbered from ``first``."""
     ends: Array = np.stack(np.divmod(keys, max(first + columns.num_nodes, 1))) - np.array([[0], [first]])
     return ends
 

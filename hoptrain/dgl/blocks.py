@@ -42,7 +42,7 @@ class BlockSampler(Sampled):
             excluded = None if exclude_eids is None else self.of(g)[1].csc_positions(as_ids(exclude_eids))
             items, copies = items_of(seeds, excluded), {} if found is None else {"": found}
         nodes, blocks = as_blocks(g, self.batch(g, items), copies, weighted=self.weighted)
-        self.keep({} if copies else self.gathered(g), self.output_device)  # gathered rows do not repeat those of repeated seeds
+        self.keep({} if copies else self.gathered(g), self.output_device)  # gathered rows lack copies for repeated seeds
         if self.output_device is None:
             return nodes, seed_nodes, blocks
         nodes, seed_nodes = (move_to(ids, self.output_device) for ids in (nodes, seed_nodes))

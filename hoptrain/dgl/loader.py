@@ -105,7 +105,7 @@ class DataLoader(dgl.dataloading.DataLoader):
             pin_prefetcher=pin_prefetcher,
             **kwargs,
         )
-        self.use_prefetch_thread = False  # DGL's own thread fetches only features
+        self.use_prefetch_thread = False  # False, since DGL's own thread would fetch only features
 
     def __iter__(self) -> Any:
         """Return an iterator over the batches of an epoch. Each call begins the next epoch; epochs are counted from 0."""
@@ -131,9 +131,9 @@ class DataLoader(dgl.dataloading.DataLoader):
         yield
 
     def _iter_epoch(self) -> Iterator[Any]:
-        """Yield the sampler's results. DGL's iterator fetches their features."""
+        """Yield the results of the sampler for each batch of the epoch. DGL's iterator then fetches the features."""
         sampler, own = _copy_sampler(self.graph_sampler)
-        seed = int(torch.empty((), dtype=torch.int64).random_())  # as in torch's loader, so that two loaders draw differently
+        seed = int(torch.empty((), dtype=torch.int64).random_())  # drawn as in torch's loader, so that two loaders get different batches
         batches = self._indices(seed)
         place = RngContext.of(seed, self._epoch, len(batches))
         self._epoch += 1
@@ -147,7 +147,7 @@ class DataLoader(dgl.dataloading.DataLoader):
                     torch.default_generator.manual_seed(place.state(step))
                     return sampler.sample(self.graph, indices)
             finally:
-                own.source = None  # releases the batch
+                own.source = None  # frees the memory of the batch
 
         hoptrains, converted = own.of(self.graph)
         work = LoaderSpec(converted.graph, hoptrains, self._stores(own), self._versions)
@@ -155,7 +155,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         yield from self._feed.epoch(work, place, batches, made, runs_ahead(sampler) if wanted is None else wanted)
 
     def _indices(self, seed: int) -> list[Any]:
-        """Return the indices of each batch of this rank. Where DDP pads ranks, the first indices are repeated at the end."""
+        """Return the indices of each batch of this rank. If DDP pads ranks to equal length, the first indices are repeated at the end."""
         dataset, size = self.dataset, self.dataset.batch_size
         number = len(dataset._indices)
         own = getattr(dataset, "local_num_indices", number)
@@ -165,11 +165,11 @@ class DataLoader(dgl.dataloading.DataLoader):
         return batches if dataset._mapping_keys is None else [_by_key(batch, dataset._mapping_keys) for batch in batches]
 
     def _order_seed(self, seed: int) -> int:
-        """Return the seed of the shuffle, which is the same on all ranks with ``use_ddp``."""
+        """Return the seed of the shuffle. With ``use_ddp`` all ranks have the same seed."""
         return (torch.initial_seed() + self.ddp_seed) % (1 << 64) if self.use_ddp else seed
 
     def _stores(self, own: Any) -> dict[str, Array]:
-        """Return the first feature to gather of each node type if workers can gather it: a tensor of numbers on the CPU."""
+        """Return for each node type the first feature to gather. Types whose feature is not a tensor of numbers on the CPU are left out."""
         wanted, g = own.features(), self.graph
         if not isinstance(wanted, Mapping):
             wanted = {g.ntypes[0]: wanted} if len(g.ntypes) == 1 else {}
@@ -217,10 +217,10 @@ def _by_key(pairs: Tensor, keys: list[Any]) -> dict[Any, Tensor]:
 
 
 def _inner(sampler: Any) -> Sampled:
-    """Return the sampler of ``hoptrain.dgl`` that ``sampler`` is or wraps.
+    """Return ``sampler`` itself, or the sampler that it wraps, whichever is from ``hoptrain.dgl``.
 
     Raises:
-        InputError: ``sampler`` does not wrap one.
+        InputError: neither is a sampler of ``hoptrain.dgl``.
     """
     inner = sampler
     while not isinstance(inner, Sampled) and hasattr(inner, "sampler"):
@@ -231,7 +231,7 @@ def _inner(sampler: Any) -> Sampled:
 
 
 def _copy_sampler(sampler: Any) -> tuple[Any, Any]:
-    """Return a copy of ``sampler`` for one iteration, and hoptrain's sampler in it: two loaders may use one sampler at the same time."""
+    """Return a copy of ``sampler`` for one iteration, and hoptrain's sampler in it. The copy lets two loaders use a sampler at once."""
     own = copy.copy(sampler)
     if isinstance(own, Sampled):
         return own, own
@@ -240,7 +240,7 @@ def _copy_sampler(sampler: Any) -> tuple[Any, Any]:
 
 
 def _drop_ignored(kwargs: dict[str, Any], **options: Any) -> None:
-    """Remove arguments without effect from ``kwargs``, and warn about them and about the set ``options``."""
+    """Remove arguments without effect from ``kwargs``. Warn about them, and about those of ``options`` that are set."""
     ignored = [name for name in _IGNORED if kwargs.pop(name, None)]
     ignored += [name for name, value in options.items() if value]
     if ignored:

@@ -37,7 +37,7 @@ class GlobalUniform(dgl.dataloading.negative_sampler.GlobalUniform):
             missing = wanted - pairs.shape[1]
             if missing <= 0:
                 break
-            # The expected number of draws that hit edges is added, and three standard deviations.
+            # Draws that hit edges are rejected, so more pairs are drawn: by the expected number of rejections and three standard deviations.
             number = int((missing + 3 * missing**0.5) / (1 - density)) + 1
             drawn = torch.stack([torch.randint(most, (number,), dtype=g.idtype) for most in (num_src, num_dst)])
             is_edge = g.has_edges_between(*drawn, etype=canonical_etype)

@@ -24,7 +24,7 @@ _keep_freed_memory = cache(keep_freed_memory)
 
 
 class _OnBlocks:
-    """A mixin for DGL's layers that replaces a block by one that sums messages with hoptrain's ``aggregate``."""
+    """A mixin for DGL's layers that replaces the given block by a block that sums messages with hoptrain's ``aggregate``."""
 
     def forward(self, graph: Any, *args: Any, **kwargs: Any) -> Any:
         """Compute the layer's outputs, as DGL's class does."""
@@ -90,12 +90,12 @@ def _sums(graph: Any, message_func: Any, reduce_func: Any) -> Tensor | None:
     if x.dim() not in (2, 3) or not x.is_floating_point() or (weights is not None and weights.numel() != graph.num_edges() * heads):
         return None
     if weights is not None and weights.requires_grad and not x.is_cuda:
-        return None  # DGL's sums are faster there
+        return None  # DGL sums faster on a CPU if the weights need gradients
     indptr, indices, ids = graph.adj_tensors("csc")
     if weights is not None:
         weights = weights.reshape(-1) if heads == 1 else weights.reshape(-1, heads)
         weights = weights[ids.long()] if len(ids) else weights
-    block = Block(indptr=indptr, indices=indices, edge_ids=None, num_src=graph.num_src_nodes())  # no layer reads edge ids
+    block = Block(indptr=indptr, indices=indices, edge_ids=None, num_src=graph.num_src_nodes())  # None, since no layer reads edge ids
     sums = aggregate(block, x.reshape(len(x), -1), weights, reduce)
     return sums.to(x.dtype).view(-1, *x.shape[1:])
 

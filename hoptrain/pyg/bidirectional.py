@@ -87,5 +87,5 @@ class _OneDirection(NeighborSampler):
 
     @property
     def edge_permutation(self) -> None:
-        """None, since edges already have PyG's ids."""
+        """None, since sampled edges already have PyG's ids."""
         return

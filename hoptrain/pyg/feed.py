@@ -56,7 +56,7 @@ class LoaderMixin:
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the arguments as attributes of the same names, from which Lightning rebuilds a loader with another sampler."""
         loader = super().__new__(cls)
-        with suppress(TypeError):  # a missing or unknown argument, which __init__ reports
+        with suppress(TypeError):  # bind_partial raises for unknown arguments, which __init__ reports
             own = {name: value for name, value in kwargs.items() if name not in SET_BY_LOADERS}
             given = signature(cls.__init__).bind_partial(loader, *args, **own).arguments
             vars(loader).update(list(given.items())[1:])
@@ -142,7 +142,7 @@ class LoaderMixin:
 
     @property
     def _batch_indices(self) -> int:
-        """Number of indices of a batch."""
+        """Number of indices in a batch."""
         size = cast(Any, self).batch_size
         if size is None:
             raise InputError("gpu_cache with batch_sampler: row accesses are counted in batches of batch_size; leave one of them out")
@@ -171,7 +171,7 @@ class LoaderMixin:
             self._feed.close()
 
     def _work(self) -> LoaderSpec:
-        """Return what workers need. The objects are those of the last call unless the data changed: workers are then kept."""
+        """Return the objects that workers need. If the data have not changed, these are the objects of the last call, so that workers are kept."""
         sampler, graph = self.sampler_and_graph
         features = self.features() | self.edge_ids()
         versions = _versions(features)
@@ -204,10 +204,10 @@ def _length(index_sampler: Any) -> int | None:
 
 
 def _iter_indices(index_sampler: Any, place: RngContext) -> Iterator[list[int]]:
-    """Yield the indices of one batch after another.
+    """Yield the indices of each batch, in order.
 
-    The first batch uses torch's generator as it is; torch's own samplers draw only then. If a custom sampler draws later, it draws from a generator
-    seeded by the batch's address. So its draws, and those of the training, do not depend on how far ahead batches are requested.
+    For the first batch the sampler draws from torch's generator as it is; torch's own samplers draw only then. For later batches a custom sampler draws from a
+    generator seeded by the batch's address. So the draws of sampler and training do not depend on how far ahead batches are requested.
     """
     batches = iter(index_sampler)
     first = next(batches, None)
@@ -216,7 +216,7 @@ def _iter_indices(index_sampler: Any, place: RngContext) -> Iterator[list[int]]:
     yield list(first)
     for step in count(1):
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(place.state(step) ^ 1)  # differs from the seed that PyG's code gets
+            torch.default_generator.manual_seed(place.state(step) ^ 1)  # flips a bit, so that the seed differs from the seed of PyG's code
             index = next(batches, None)
         if index is None:
             return

@@ -25,7 +25,7 @@ _LAYERS = 2
 
 
 class _Budgets(BaseSampler):
-    """An HGT sampler, which samples a given number of nodes per type and hop, with the interface of PyG's samplers."""
+    """An HGT sampler that samples a given number of nodes per type and hop, and has the interface of PyG's samplers."""
 
     def __init__(self, data: HeteroData, num_samples: Any, is_sorted: bool) -> None:
         made = convert_hetero(data, is_sorted=is_sorted)

@@ -111,7 +111,7 @@ class HopLoaderMixin(LoaderMixin):
         """Return the batch that PyG's ``collate_fn`` and ``filter_fn`` make from the sampled mini-batch."""
         out = self._collate(index, state, source)
         if source.batch is None:
-            return out  # nothing was sampled; the caller raises the error
+            return out  # without a sampled batch the caller raises an error
         feed, whole = source.on_device, self.data
         if _num_nodes(out.node) != _num_nodes(source.batch.node_ids):  # some seeds occur several times
             made = self._filter(out, whole, self.hops.perm)
@@ -128,7 +128,7 @@ class HopLoaderMixin(LoaderMixin):
         return made if self.transform is None else self.transform(made)
 
     def _set_edge_ids(self, out: Any, source: BatchSource) -> Any:
-        """Replace the CSC positions in ``out.edge`` by PyG edge ids where workers looked them up. Return ``perm`` of the other edges."""
+        """Replace the CSC positions in ``out.edge`` by PyG edge ids where workers looked them up. Return ``perm`` for the remaining edges."""
         perm, found = self.hops.perm, edge_ids_in(source)
         if not isinstance(perm, dict):
             out.edge = found.get("", out.edge)

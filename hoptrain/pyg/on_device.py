@@ -85,7 +85,7 @@ class DeviceAttributes:
         self._rows: list[tuple[_Attribute, DeviceRows]] = []
         for each in list(_attributes(self.rest)):
             if isinstance(each.value, Tensor) and each.value.is_cuda:
-                continue  # PyG's code indexes it on the GPU
+                continue  # attributes on a GPU stay there, where PyG's code indexes them
             self._rows.append((each, feed.table(_gathered(each), f"{each.name} of the data")))
             del _store(self.rest, each.key)[each.name]
         for key, store in _stores(data):

@@ -83,12 +83,12 @@ def _destinations(block: Block) -> Tensor:
 
 
 def _differences(totals: list[int]) -> list[int]:
-    """Return the difference of each total to the previous one; the first is compared with 0."""
+    """Return the difference between each total and the previous total; the first total is compared with 0."""
     return [after - before for before, after in pairwise([0, *totals])]
 
 
 def _copy_int64(ids: Array | Tensor) -> Tensor:
-    """Return ids as an int64 tensor of its own memory.
+    """Return ids as an int64 tensor with memory of its own.
 
     NumPy makes the copy: for arrays of this size torch's threads are no faster, and they wait for each other. A GPU tensor already belongs to the
     batch and is returned as it is if it is int64.

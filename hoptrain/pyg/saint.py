@@ -84,7 +84,7 @@ class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
             )
         steps: Any = range(num_steps)
         super().__init__(steps, batch_size=1, **options)
-        vars(self)["batch_size"] = batch_size  # Lightning rebuilds the loader from it; torch's batch size is 1
+        vars(self)["batch_size"] = batch_size  # Lightning rebuilds the loader from this attribute; torch's loader has batch size 1
         if sample_coverage > 0:
             norms = self._norms()
             self.node_norm: Tensor = norms[0]
@@ -95,7 +95,7 @@ class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
 
     @abstractmethod
     def _draws(self) -> Unweighted:
-        """Return the sampler of hoptrain."""
+        """Return hoptrain's sampler that draws the subgraphs."""
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
@@ -137,7 +137,10 @@ class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
         return f"{type(self).__name__.lower()}_{self.sample_coverage}.pt"
 
     def _norms(self) -> tuple[Tensor, Tensor]:
-        """Return the norms of all nodes and edges. With ``save_dir`` they are read from PyG's file, or estimated and written to it."""
+        """Return the norms of all nodes and edges.
+
+        With ``save_dir`` the norms are read from PyG's file; if there is no file, they are estimated and written to it.
+        """
         if self.save_dir is None:
             return self._estimate_norms()
         path = Path(self.save_dir) / self._filename

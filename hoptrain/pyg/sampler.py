@@ -201,6 +201,6 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         return torch.zeros_like(seed)
 
     def _sample_now(self, items: Array) -> Any:
-        """Sample in this process, with a random seed from torch's generator."""
+        """Sample a batch in this process, with a random seed from torch's generator."""
         seed = int(torch.empty((), dtype=torch.int64).random_())
         return self.sampler.sample(self.graph, items, seed=seed, workspace=self._workspace)

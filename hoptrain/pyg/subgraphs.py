@@ -97,7 +97,7 @@ class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
         """Return an attribute of the batch by PyG's rule: labels of the roots; rows of the nodes or edges; other values unchanged."""
         if not isinstance(value, Tensor) or not value.dim():
             return value
-        if self.data.is_node_attr(name):  # PyG decides by the name if there are as many edges as nodes
+        if self.data.is_node_attr(name):  # if there are as many edges as nodes, PyG decides by the name of the attribute
             return value[nodes][roots] if name == "y" else value[nodes]
         return value[edges] if self.data.is_edge_attr(name) else value
 

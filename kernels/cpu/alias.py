@@ -18,7 +18,7 @@ def build_alias(indptr, weights, threshold, alias):
     for v in range(len(indptr) - 1):
         most = max(most, indptr[v + 1] - indptr[v])
     share = np.empty(most, np.float64)
-    stack = np.empty(most, np.int64)  # edges with a share below 1 from the front, the others from the back
+    stack = np.empty(most, np.int64)  # edges with a share below 1 are stored from the front, the remaining edges from the back
     for v in range(len(indptr) - 1):
         begin, degree = indptr[v], indptr[v + 1] - indptr[v]
         total = 0.0

@@ -8,8 +8,8 @@ from hoptrain.kernels.bare import linked_bare
 from hoptrain.kernels.lazy_modules import lazy_import
 from hoptrain.kernels.machine_code import code_folder, kept_in
 
-with lazy_import("scipy.linalg.cython_blas"):  # Numba only checks that it exists; a kernel that calls BLAS loads it
-    import numba.np.arraymath  # every kernel needs this module
+with lazy_import("scipy.linalg.cython_blas"):  # Numba only checks that this module exists; a kernel that calls BLAS would load it
+    import numba.np.arraymath  # imported once here, since every kernel needs this module
 
 _MODES = {"boundscheck": False, "error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 _COMPILER = f"numba{numba.__version__}-numpy{np.__version__}"

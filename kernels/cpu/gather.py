@@ -54,7 +54,8 @@ def gather_rows_past_caches(store, ids, first, last, out):
     """
     width, lead = store.shape[1], _rows_in(_LEAD_BYTES, store)
     words, meeting, copies = store.reshape(-1), np.empty(LINE_WORDS, np.uint64), out.reshape(-1)
-    others = (first * width + np.int64(out.ctypes.data) // 8) % LINE_WORDS  # leading words of the first line, which are not written
+    # words of the first cache line before row ``first``, not written
+    others = (first * width + np.int64(out.ctypes.data) // 8) % LINE_WORDS
     line, filled = first * width - others, others
     _ask_for_rows(words, ids, first, min(first + lead, last), width, LINE_WORDS)
     for i in range(first, last):
@@ -84,13 +85,13 @@ def gather_rows_past_caches(store, ids, first, last, out):
 
 @cpu_kernel
 def _rows_in(num_bytes, store):
-    """Return the number of rows in ``num_bytes``, at least one."""
+    """Return the number of rows that fit in ``num_bytes`` bytes, at least 1."""
     return max(1, num_bytes // max(1, store.shape[1] * store.itemsize))
 
 
 @inlined
 def _copy_row(words, row, copies, place, width):
-    """Copy row number ``row`` of ``words`` to ``copies[place:]``."""
+    """Copy the row with index ``row`` of ``words`` to ``copies[place:]``."""
     begin = np.int64(row) * width
     if width > _FEW:
         copy_words(copies, place, words, begin, width)

@@ -38,7 +38,7 @@ def _ask(locality):
         byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         function_type = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
-        builder.call(function, [builder.bitcast(pointer, byte), flag(0), flag(locality), flag(1)])  # to read; data, not instructions
+        builder.call(function, [builder.bitcast(pointer, byte), flag(0), flag(locality), flag(1)])  # prefetch to read, into the data cache
         return context.get_dummy_value()
 
     return codegen

@@ -71,7 +71,7 @@ def look_up(neighbors, num, table, nodes):
 
 @cpu_kernel
 def _relabel_direct(neighbors, first, last, table, nodes, num_nodes):
-    """Relabel by a direct table. There is no branch, because new nodes cannot be predicted: known nodes are overwritten by themselves."""
+    """Relabel by a direct table. The loop has no branch, because new nodes cannot be predicted: known nodes are written again, too."""
     entries, stamp = table.entries, table.stamp
     low = np.uint32((1 << table.id_bits) - 1)
     for j in places(first, last):

@@ -94,7 +94,7 @@ def draw_unit(adjacency, shift, threshold, alias, begin, degree, fanout, mode, a
     if fanout < ALL and mode == DISTINCT:
         select_edges(adjacency, shift, begin, degree, count, address, vertex, b, first, out_edges, out_neighbors)
         return
-    words = 2 if mode == WEIGHTED else 1  # words per draw
+    words = 2 if mode == WEIGHTED else 1  # number of random words per draw
     seen = _U0
     word0 = word1 = word2 = word3 = np.uint32(0)
     j = begins

@@ -160,7 +160,7 @@ def write_wanted(indptr, indices, nodes, count, offsets, keys, values, parts, hi
         row = np.int64(0)
         if place < last:
             row = row_at(offsets, b, 0, rows, place)
-            before = row - 1  # empty rows that begin at the same position
+            before = row - 1  # the previous row: empty rows begin at the same position and get the same offset
             while before >= 0 and offsets[b, before] == place:
                 out_indptr[b, before] = out
                 before -= 1

@@ -16,21 +16,21 @@ nodes that draw in the same warp.
 class Thresholds:
     """Block sizes, limits of the classes of nodes by amount of work, and constants of the cost model."""
 
-    block: int = 256  # threads of a block: eight blocks fill an SM, and a scan takes eight steps
-    max_blocks: int = 132 * 32  # blocks of a launch: more than are resident at once, so that uneven blocks balance out
-    resident_blocks: int = 132 * 8  # blocks that run at once
+    block: int = 256  # threads per block: eight blocks fill an SM, and a scan over a block takes eight steps
+    max_blocks: int = 132 * 32  # maximum blocks of a launch: more than are resident at once, so that uneven blocks balance out
+    resident_blocks: int = 132 * 8  # number of blocks that run at once
     cache_bytes: int = 40 << 20  # second-level cache available for tables: H200 and H100 have 50 MiB, A100 has 40
     lanes: int = 32  # maximum threads of a request in the sample-parallel schedule: a warp reads an adjacency list in whole sectors
 
     # Maximum work of a transit in each class, in units (draw.py). Above the last one a transit gets several blocks.
-    thread_work: int = 4  # so few units of work that most lanes of a warp would be idle
-    warp_work: int = 128  # four units of work per lane
-    block_work: int = 8192  # 32 units of work per thread
+    thread_work: int = 4  # one thread per transit: with so few units of work most lanes of a warp would be idle
+    warp_work: int = 128  # one warp per transit: at most four units of work per lane
+    block_work: int = 8192  # one block per transit: at most 32 units of work per thread
 
     # Shared memory for adjacency lists. With these sizes an SM holds 32 blocks of a warp, or eight of 256 threads.
     warp_stage_bytes: int = 4096
     block_stage_bytes: int = 24 * 1024
-    shares: int = 64  # blocks of a grid transit: half the SMs, since hubs occur together; each block has 128 units or more
+    shares: int = 64  # blocks for a transit above all classes: half the SMs, since hubs occur together; each block has 128 units or more
 
     # Cost model. A random read moves a sector of 32 bytes, however few of them are needed.
     sector_bytes: int = 32

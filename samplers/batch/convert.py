@@ -131,14 +131,14 @@ def to_dgl(batch: Any) -> tuple[Any, Any, list[Any]]:
 
 
 def _numbers_of_edges(block: Any, dtype: Any) -> Any:
-    """Return 0, 1, 2, ... (M,) of a block's edges. No numbers stand for the same in DGL, but on a CPU its libxsmm kernels read them."""
+    """Return the edge numbers 0, 1, 2, ... (M,) of a block. DGL assumes these if none are given, but its libxsmm kernels on a CPU read the array."""
     import torch
 
     return torch.arange(len(block.indices), dtype=dtype, device=block.indices.device)
 
 
 def _dgl_block(dgl: Any, hop: dict[Any, Any], batch: Any, before: dict[str, int], after: dict[str, int]) -> Any:
-    """Return the blocks of a hop as one DGL block. ``before`` and ``after`` are the numbers of its destinations and sources by type."""
+    """Return the blocks of a hop as one DGL block. ``before`` has the number of destinations of each node type, ``after`` the number of sources."""
     dtype = max((block.indices.dtype for block in hop.values()), key=lambda dtype: dtype.itemsize)
     names = {relation: relation if any(relation) else ("_N", "_E", "_N") for relation in hop}  # DGL's names for a single type
     columns = {

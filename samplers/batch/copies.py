@@ -28,7 +28,7 @@ class Copies(NamedTuple):
 
 def distinct(seeds: Array) -> tuple[Array, Copies | None]:
     """Return the distinct seeds in order of first appearance, and their mapping to the given ones, or None if all are distinct."""
-    in_order = np.sort(seeds)  # takes a fraction of the time of np.unique
+    in_order = np.sort(seeds)  # a sort takes a fraction of the time of np.unique
     if (in_order[1:] != in_order[:-1]).all():
         return seeds, None
     values, first, place = np.unique(seeds, return_index=True, return_inverse=True)
@@ -63,7 +63,7 @@ def with_copies(batch: SomeBatch, copies: Mapping[str, Copies]) -> SomeBatch:
 
 
 class _Nodes(NamedTuple):
-    """The mapping of a batch's local ids when copies of seeds are added.
+    """A mapping from the old to the new local ids of a batch to which copies of seeds are added.
 
     Attributes:
         old_of: (S + more,) old local id of each node.

@@ -63,7 +63,7 @@ class Block:
     @property
     def num_dst(self) -> int:
         """Number of destinations."""
-        number: int = self.indptr.shape[0] - 1  # while torch traces, len would be a constant
+        number: int = self.indptr.shape[0] - 1  # shape instead of len, which would be a constant while torch traces
         return number
 
     @property
@@ -243,7 +243,7 @@ class SampledBatch(ABC):
         return replace(self, node_ids=self.joined(nodes), blocks=blocks, x=self.joined(x), extra=extra, **rows)
 
     def _blocks(self, own: list[dict[Relation, Block]]) -> tuple[Any, ...]:
-        """Return all blocks from changed ``own_hops``."""
+        """Return the blocks of all hops, built from ``own``, a changed version of ``own_hops``."""
         if self.nested:
             own = [{r: own[0][r].beginning(b.num_dst, b.num_src, b.num_edges) for r, b in hop.items()} for hop in self.hops]
         return tuple(map(self.joined, own))
@@ -271,7 +271,7 @@ class SampledBatch(ABC):
         arrays |= {f"extra.{name}": array for name, array in self.extra.items()}
         arrays |= {
             name: rows for name in self.of_seeds[1:] if (rows := getattr(self, name)) is not None
-        }  # y is gathered from a store of rows
+        }  # skips y, which is gathered from a store
         for h, hop in enumerate(self.own_hops):
             for number, (relation, block) in enumerate(hop.items()):
                 arrays |= {array_name(relation, h, number, name): array for name, array in block.arrays().items()}
@@ -290,7 +290,7 @@ class SampledBatch(ABC):
     def with_rows(self, rows: Mapping[str, Any]) -> Self:
         """Return the batch with the given rows, by the names of ``row_ids`` and ``edge_places``. Rows of other names are kept."""
         x, blocks = {kind: rows[name] for kind in self.nodes if (name := dotted("x", kind)) in rows}, self.blocks
-        if len(rows) > len(x) + ("y" in rows):  # the remaining rows are edge features
+        if len(rows) > len(x) + ("y" in rows):  # rows that are neither x nor y are edge features
             blocks = self._blocks([{r: _with_features(b, r, h, rows) for r, b in hop.items()} for h, hop in enumerate(self.own_hops)])
         return replace(self, blocks=blocks, x=self.joined(self.features | x), y=rows.get("y", self.y))
 

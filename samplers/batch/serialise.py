@@ -81,7 +81,7 @@ def read(parts: Sequence[Array]) -> tuple[SampledBatch, EdgeIds]:
 
 @cache
 def _facts_of(kind: type[SampledBatch]) -> tuple[list[str], Callable[[SampledBatch], tuple[Any, ...]]]:
-    """Return the names of a batch's fields that are not arrays, and a function that returns their values for a batch."""
+    """Return the names of the batch class's fields that are not arrays, and a function that returns their values for a batch."""
     names = [own.name for own in fields(kind) if own.name not in _NO_FACTS]
     return names, attrgetter(*names)
 

@@ -60,7 +60,7 @@ def union_of(batch: Any, relation: tuple[str, str, str]) -> Union:
 
 
 def _weights(num_nodes: int, blocks: Sequence[Any], destinations: torch.Tensor) -> torch.Tensor | None:
-    """Return the weights (M,) of the edges of all hops, divided by the number of hops that expanded their destination; None without weights."""
+    """Return the weights (M,) of the edges of all hops, divided by the number of hops that expanded the destination of the edge; None without weights."""
     import torch
 
     has_weights = {block.weights is not None for block in blocks}
@@ -96,7 +96,7 @@ def _distinct(pairs: torch.Tensor, hops: torch.Tensor) -> tuple[torch.Tensor, to
     places = torch.arange(len(pairs), device=pairs.device)
     is_new = torch.ones_like(pair, dtype=torch.bool)
     is_new[1:] = (pair[1:] != pair[:-1]) | (hop[1:] != hop[:-1])
-    number = places - torch.where(is_new, places, 0).cummax(0).values  # index of a draw among the draws of its pair in its hop
+    number = places - torch.where(is_new, places, 0).cummax(0).values  # index of each draw among the draws of the same pair in the same hop
     is_new[1:] = pair[1:] != pair[:-1]
     _, edge = torch.unique((is_new.cumsum(0) - 1) * (len(pairs) + 1) + number, return_inverse=True)
     edge_of = torch.empty_like(edge).scatter_(0, order, edge)

@@ -202,7 +202,7 @@ def _draw_shared(hops: Sequence[Hop], take: Callable[[int, int, int], None]) -> 
 
 
 def _parts(hops: Sequence[Hop], most: int) -> list[tuple[int, int, int]]:
-    """Divide hops into at most about ``most`` parts of similar size: (number of the hop, first destination, last destination)."""
+    """Divide hops into at most about ``most`` parts of similar size: (index of the hop, first destination, end of the destinations)."""
     total = sum(map(_capacity, hops))
     wanted = min(most, -(-total // PART_EDGES))
     parts = []

@@ -244,7 +244,7 @@ class RelabelTable:
             self._stamp = 1
 
     def _fit(self, capacity: int) -> bool:
-        """Make the table large enough for ``capacity`` nodes; return whether that emptied it."""
+        """Make the table large enough for ``capacity`` nodes. Return whether the table was replaced by a larger, empty one."""
         most = DIRECT_TABLE_BYTES if self._direct_bytes is None else self._direct_bytes
         is_direct = self._num_graph_nodes * self._entries.itemsize <= most
         slot_bits = 0 if is_direct else max(self._slot_bits, _hash_bits(capacity))

@@ -106,7 +106,7 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
         self.begin_tables(self.most_known + most + 2)
 
     def _bounds(self, known: int) -> tuple[int, int]:
-        """Return the most nodes of a batch with ``known`` seeds, and the most edges in an array."""
+        """Return the maximum number of nodes of a batch with ``known`` seeds, and the maximum number of edges in an array."""
         most = 0
         for fanout in self.fanouts:
             edges = self.most_edges if fanout < 0 else known * fanout
@@ -128,11 +128,11 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
         self.num_nodes = [self.sizes[f"nodes{hop}"] for hop in range(len(self.hops) + 1)]
         self.num_edges = [self.sizes[f"edges{hop}"] for hop in self.hops]
         self.schedule, self.edges, self.order = [], list[BulkEdges](), Order(0, self.zeros, self.zeros)
-        # The bound of the nodes of trees whose hops take all edges is too large for a table.
+        # If hops take all edges, the upper bound of the nodes of trees is too large for a table.
         room = None if self.has_trees and (min(self.fanouts) < 0 or self.host_graph.indices.dtype != np.int32) else self.most_known
         self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=room, trees=self.num_trees)
         self.frontier.enter_seeds(self.brought["seeds"], self.most_seeds, self.num_nodes[0])
-        # Bounds for a batch: nodes that the previous hop found, and edges so far in arrays that hops share.
+        # Upper bounds for a batch: nodes that the previous hop found, and edges so far in arrays that hops share.
         self.fresh, self.num_shared_edges = self.known, 0
         for hop in self.hops:
             self.draws.expected = self.expected(hop)
@@ -219,7 +219,7 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
         self.schedule.append(self.draws.draw(requests, capacity, self.known, draw, output))
 
     def _order(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any]) -> Order:
-        """Choose and note the schedule of a hop, and return the order of its requests. Groups have no requests on nodes without edges."""
+        """Choose and note the schedule of a hop, and return the order of its requests. Grouped requests exclude nodes without edges."""
         self.schedule.append(self.draws.schedule_for(capacity, draw[0]))
         self.order = Order(0, self.zeros, self.zeros)
         if self.schedule[-1] == "transit":

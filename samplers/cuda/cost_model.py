@@ -45,10 +45,10 @@ def schedule_bytes(
     number = degree if fanout == ALL else wanted(ceil(degree), fanout)
     is_whole = degree <= number
     edges = degree if is_whole else number
-    column = 1 + max(0.0, degree - 1) * id_bytes / sector  # number of sectors of a column
-    offsets = sector + id_bytes  # reads of the two offsets of a column
+    column = 1 + max(0.0, degree - 1) * id_bytes / sector  # expected number of memory sectors that a column spans
+    offsets = sector + id_bytes  # bytes to read the two offsets of a column
     written = 2 * edges * id_bytes
-    apart = 2 * (sector + max(0.0, edges - 1) * id_bytes)  # written by requests that are not consecutive
+    apart = 2 * (sector + max(0.0, edges - 1) * id_bytes)  # bytes written per request if requests are not consecutive
 
     def drawn(requests: float) -> float:
         """Return the bytes of a column that ``requests`` requests on it read."""

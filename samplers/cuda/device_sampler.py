@@ -329,7 +329,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         size = self._table_size(-(-room // (tables.share * parts)))
         entries = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size * parts)
         if trees is None:
-            size = entries.shape[1] // 2  # the table may be larger, from an earlier bulk
+            size = entries.shape[1] // 2  # the actual size, since an earlier bulk may have enlarged the table
         most_probes = FEW_PROBES if tables.share > 1 else size
         words = PackedFields(entries.view(np.int64), size.bit_length() - 1, tables.span, most_probes, self.sizes["unplaced"])
         return StampedTable(first, entries, words)

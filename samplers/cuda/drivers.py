@@ -109,7 +109,7 @@ def driver_for(graph: object, sampler: object, workspace: Workspace) -> Driver:
     """
     slot, made_for = workspace.on_device, (graph, sampler, getattr(sampler, "sampler", None))  # MVSSampler may replace its wrapped sampler
     if slot.driver is None or any(now is not before for now, before in zip(made_for, slot.made_for, strict=True)):
-        slot.driver = None  # frees its memory before the new driver allocates
+        slot.driver = None  # frees the old driver's memory before the new driver allocates
         slot.driver, slot.made_for = _make_driver(graph, sampler, workspace), made_for
     return slot.driver
 
@@ -132,5 +132,5 @@ def _find_maker(sampler: object) -> Callable[[Any, Any, Workspace], Driver]:
         if kind in DRIVERS:
             return DRIVERS[kind]
         if not _SAMPLE_ON_CPU.isdisjoint(vars(kind)):
-            break  # overrides the algorithm, so the parent's kernels would sample something else
+            break  # this class overrides the algorithm, so the parent's kernels would sample something else
     raise InputError(f'{type(sampler).__name__} with device="cuda": it has no kernels for CUDA; use device="cpu"')

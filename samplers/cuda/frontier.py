@@ -64,7 +64,7 @@ class DeviceFrontier:
             find_repeated_stamped(work.launch, self.nodes, num_nodes, self.known, self.stamped, work.sizes["repeated"])
 
     def _reserve(self, room: int, num_nodes: Any) -> tuple[Any, Any]:
-        """Return the table that is cleared, enlarged to ``room`` nodes; ``num_nodes`` nodes are entered again if it is new."""
+        """Return the relabelling table, enlarged to ``room`` nodes if necessary. A new table gets the first ``num_nodes`` nodes again."""
         launch, table = self._work.launch, self._work.table(f"table{self._name}", room, self._id_dtype)
         if self.table is None or any(now is not before for now, before in zip(table, self.table, strict=True)):
             clear_table(launch, *table)

@@ -54,5 +54,5 @@ class StampedTables:
 
 
 def _fill(launch: Launch, entries: Any) -> None:
-    """Clear all rows, including those that only larger bulks use."""
+    """Clear all rows of hash tables, including rows that only larger bulks use."""
     replace(launch, num_batches=entries.shape[0]).rows(fill_rows, entries.shape[1], entries, EMPTY)

@@ -81,7 +81,7 @@ def _alone(sampler: Sampler, graph: Graph) -> tuple[HopSampler, AloneDraws]:
 
 @dataclass(eq=False, slots=True)
 class _Owners:
-    """The machines that draw edges, including this one."""
+    """A class that requests the draws of edges from the machines that own the nodes, this machine included."""
 
     own: AloneDraws
     columns: OwnColumns
@@ -89,11 +89,14 @@ class _Owners:
     workspace: Workspace
 
     def draws(self, hop: int, asked: Sequence[Request]) -> list[Drawn]:
-        """Return the edges that the nodes of each batch draw, in their order, with CSC positions in the whole graph. Machines without batches answer others."""
+        """Return the edges that each batch's nodes draw, in the order of the nodes, with CSC positions in the whole graph.
+
+        Machines without batches call this method too, to answer requests of other machines.
+        """
         ends = np.cumsum([0, *(len(own.nodes) for own in asked)])
         nodes = np.concatenate([np.empty(0, self.columns.graph.indices.dtype), *(own.nodes for own in asked)])
         owners = self.columns.owner(nodes)
-        order = np.argsort(owners, kind="stable")  # sorted by owner, and by batch for the same owner
+        order = np.argsort(owners, kind="stable")  # sorts nodes by owner; nodes of the same owner stay sorted by batch
         bounds = np.searchsorted(owners[order], np.arange(self.exchange.size + 1))
         questions = []
         for first, last in pairwise(bounds):
@@ -126,7 +129,7 @@ class _Owners:
 
 
 def _joined(answers: Sequence[tuple[Array, ...]], with_weights: bool) -> Drawn:
-    """Concatenate the draws of all owners."""
+    """Concatenate the draws that the machines returned."""
     counts, edge_ids, sources, weights = (np.concatenate(arrays) for arrays in zip(*answers, strict=True))
     indptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
@@ -134,7 +137,7 @@ def _joined(answers: Sequence[tuple[Array, ...]], with_weights: bool) -> Drawn:
 
 
 def _in_order_of(order: Array, drawn: Drawn) -> Drawn:
-    """Reorder the columns of ``drawn``, the i-th of which belongs to node ``order[i]``, by ascending node."""
+    """Sort the columns of ``drawn`` by node; column i belongs to the node with index ``order[i]``."""
     column = np.empty(len(order), np.int64)
     column[order] = np.arange(len(order))
     indptr = np.empty(len(order) + 1, np.int64)

@@ -109,7 +109,7 @@ class HGTSampler(BaseHeteroSampler):
         )
 
     def _numbers_of(self, graph: HeteroGraph) -> dict[str, tuple[int, ...]]:
-        """Return the numbers of nodes to add in each hop, for each type of the graph."""
+        """Return for each node type of the graph the number of nodes to add in each hop."""
         self.check_graph(graph)
         if "" in self.num_samples:
             return dict.fromkeys(graph.num_nodes, self.num_samples[""])
@@ -122,7 +122,7 @@ class HGTSampler(BaseHeteroSampler):
 
 @dataclass(eq=False, slots=True)
 class _Type:
-    """Nodes of one type that are candidates: those with an edge into a sampled node, and the sampled nodes themselves."""
+    """The candidates of one node type: nodes with an edge into a sampled node, and the sampled nodes themselves."""
 
     workspace: Workspace
     name: str
@@ -150,11 +150,11 @@ class _Type:
         return places, budgets
 
     def _order(self, number: int) -> Array:
-        """Return an array (``number``,) of the candidate numbers of the sampled nodes, which keeps its contents."""
+        """Return an array (``number``,) for the indices of the sampled nodes among the candidates. Enlarging it keeps its contents."""
         return self.workspace.array(f"order.{self.name}", number, np.int32, keep=self.num_sampled)
 
     def draw(self, number: int, address: HopAddress) -> None:
-        """Sample up to ``number`` of the candidates by their budgets."""
+        """Sample up to ``number`` candidates, with probabilities that depend on their budgets."""
         (places, budgets), first = self.places_and_budgets(), self.num_sampled
         tree = self.workspace.array("tree", 2 << max(0, len(budgets) - 1).bit_length(), np.float64)
         chosen = self.workspace.array("chosen", len(budgets), np.int32)
@@ -173,7 +173,7 @@ class _Type:
 
 @dataclass(eq=False, slots=True)
 class _Columns:
-    """In-edges of the sampled nodes by one relation."""
+    """A collection of the in-edges of sampled nodes in one relation."""
 
     graph: HeteroGraph
     types: dict[str, _Type]
@@ -183,7 +183,7 @@ class _Columns:
     """Number of sampled nodes whose columns were read."""
 
     def _read(self) -> tuple[Array, Array]:
-        """Read the columns of newly sampled nodes; return the ends of all columns read so far, and the candidate numbers of their sources."""
+        """Read the columns of newly sampled nodes. Return the ends of all columns read so far, and the indices of the sources among the candidates."""
         source, _, destination = self.relation
         columns, of, workspace = self.graph.relations[self.relation], self.types[destination], self.types[source].workspace
         first, last, nodes = self.num_read, of.num_sampled, of.nodes()

@@ -78,7 +78,7 @@ class LayerWiseSampler(Sampler):
                 f"layer_sizes is {list(layer_sizes)}: give one number of draws for each layer, at least one, for instance [512, 512]"
             )
         for size in self.layer_sizes:
-            if not 0 < size < MAX_DRAWS // 2:  # a draw takes two words
+            if not 0 < size < MAX_DRAWS // 2:  # a draw takes two random words
                 raise InputError(
                     f"layer size {size} in {list(layer_sizes)}: a layer makes 1 to {MAX_DRAWS // 2 - 1} draws; give for instance 512"
                 )
@@ -115,7 +115,7 @@ class LayerWiseSampler(Sampler):
         return batch_from_hops(frontier.nodes(), blocks, num_seeds, extra)
 
     def _draw(self, graph: Graph, nodes: Array, size: int, address: HopAddress, workspace: Workspace) -> tuple[kernels.Draws, np.uint64]:
-        """Return ``size`` draws and the sum of all keys; there are no draws if the destinations have no in-edges."""
+        """Return ``size`` draws and the sum of the keys of all candidates; there are no draws if the destinations have no in-edges."""
         distribution = self._distribution(graph, nodes, workspace)
         count = size if len(distribution.candidates) else 0
         draws = kernels.Draws(workspace.array("drawn", count, graph.indices.dtype), workspace.array("drawn_keys", count, np.uint64))
@@ -152,7 +152,8 @@ def compute_distribution(graph: Graph, nodes: Array, kind: int, workspace: Works
     num_edges = total_degree(graph.indptr, nodes, len(nodes))
     room = min(num_edges, graph.num_nodes)
     bits = KEY_BITS - len(nodes).bit_length() - (0 if scores is None else SCORE_BITS)
-    candidates = workspace.array("candidates", room + 1, graph.indices.dtype)  # relabelling writes one entry past the last
+    # one element more, since relabelling writes one element past the last
+    candidates = workspace.array("candidates", room + 1, graph.indices.dtype)
     sums = workspace.array("candidate_keys", room, np.uint64)
     workspace.table.start(graph.num_nodes, max(room, 1))
     neighbors = workspace.array("layer_neighbors", kernels.CHUNK, graph.indices.dtype)

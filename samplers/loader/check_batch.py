@@ -23,7 +23,7 @@ _WEIGHTS = (np.dtype(np.float32),)
 
 
 class _BrokenRule(Exception):
-    """A batch breaks a rule. The message has value, rule and remedy, but not the sampler's name."""
+    """An exception for a batch that breaks a rule. The message has value, rule and remedy, but not the sampler's name."""
 
 
 def prepared(sampler: Sampler[Any, SomeBatch], graph: Any, seeds: Array) -> tuple[Sampler[Any, SomeBatch], Array]:
@@ -100,7 +100,7 @@ def _check_form(batch: SampledBatch, sampler: Sampler[Any, Any], is_on_host: boo
 
 def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict[str, int], is_on_host: bool) -> None:
     """Check that the sources of each block are the destinations of the block before, that the first block has all nodes, and the last leads to the seeds."""
-    known, limit = num_nodes, num_nodes  # bounds for types that are not destinations of the previous hop
+    known, limit = num_nodes, num_nodes  # upper bounds of the nodes of types that are not destinations of the previous hop
     for i, hop in enumerate(batch.hops):
         ends: dict[str, int] = {}
         for relation, block in hop.items():
@@ -195,7 +195,7 @@ def _check_block_form(name: str, block: object) -> None:
 
 def _check_array(name: str, array: Any, dtypes: tuple[np.dtype[Any], ...]) -> None:
     dtype, shape = getattr(array, "dtype", None), getattr(array, "shape", ())
-    on_gpu = getattr(array, "is_cuda", False)  # a tensor; on the CPU, arrays are NumPy's
+    on_gpu = getattr(array, "is_cuda", False)  # a tensor on a GPU; on the CPU a batch has NumPy arrays
     if (str(dtype) not in _torch_names(dtypes)) if on_gpu else (dtype not in dtypes):
         kind, remedy = (
             ("weights must be float32", "numpy float32") if dtypes is _WEIGHTS else ("ids must be integers", "numpy int32 or int64")

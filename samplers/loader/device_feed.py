@@ -100,7 +100,7 @@ class DeviceFeed(Generic[SomeBatch]):
         with self.beside.entered():
             self._place(placement, gpu_cache, epoch, counted)
         self._workspaces = deque([workspace])
-        self._waits: deque[Callable[[], None]] = deque()  # functions that each wait for the training step of one of the last batches
+        self._waits: deque[Callable[[], None]] = deque()  # for each of the last batches, a function that waits for its training step
         self._run = 0
 
     def _place(self, placement: str, gpu_cache: float | str | None, epoch: int, counted: Iterable[ScheduledBulk] | None) -> None:
@@ -162,7 +162,7 @@ class DeviceFeed(Generic[SomeBatch]):
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
 
     def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
-        """Queue a bulk on the device, into the older of two sets of buffers. The batches in these buffers are copied out before the bulk starts."""
+        """Queue a bulk on the device, into the set of buffers that was not used last. It starts after the batches in these buffers are copied out."""
         task = self._task
         workspace = self._workspaces[0]
         self._workspaces.rotate()

@@ -94,7 +94,7 @@ class EpochLoader(ABC, Generic[SomeBatch]):
             if self.on_batch is not None:
                 self.on_batch()
             yield batch
-            del batch  # frees its slot before the wait for the next batch
+            del batch  # frees the batch's queue slot before the wait for the next batch
 
     @property
     def num_ready(self) -> int:

@@ -112,7 +112,7 @@ class ExternalSeedLoader:
     def _batches(
         self, iteration: int, sources: Generator[tuple[Index, BatchSource]], made: Callable[[int, Index, BatchSource], Any]
     ) -> Iterator[Any]:
-        """Yield the loader's batches, assembled in the consumer's thread; closes ``sources`` at the end."""
+        """Yield the loader's batches, assembled in the consumer's thread, and close ``sources`` at the end."""
         self._sources = sources
         with closing(sources):
             for step in count():
@@ -137,7 +137,7 @@ class ExternalSeedLoader:
                 del batch
 
     def _asked(self, epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, BatchSource]]:
-        """Yield sources that sample in this process when the loader calls them; the structure of a batch stays in the workspace."""
+        """Yield a source for each batch. It samples in this process when the loader calls it; the structure of the batch stays in the workspace."""
 
         def sampled(step: int, items: Array) -> PreparedBatch:
             self._schedule.give(step, items)
@@ -147,7 +147,7 @@ class ExternalSeedLoader:
             yield index, BatchSource(partial(sampled, step))
 
     def _steps(self, indices: Iterable[Index], find: Callable[[int, Index], Array], under_way: deque[tuple[Index, Array]]) -> Iterator[int]:
-        """Yield the steps of ``indices``, after passing the items of each to the schedule and appending them to ``under_way``."""
+        """Yield the steps of ``indices``. Each step's items are first passed to the schedule and appended to ``under_way``."""
         for step, index in enumerate(indices):
             items = find(step, index)
             under_way.append((index, items))
@@ -155,7 +155,7 @@ class ExternalSeedLoader:
             yield step
 
     def _known(self, batches: Generator[PreparedBatch], under_way: deque[tuple[Index, Array]]) -> Generator[tuple[Index, BatchSource]]:
-        """Yield sources of finished batches, with the items from ``under_way``."""
+        """Yield a source for each finished batch, with the index and items from ``under_way``."""
 
         def source(batch: PreparedBatch) -> tuple[Index, BatchSource]:
             index, items = under_way.popleft()
@@ -165,9 +165,9 @@ class ExternalSeedLoader:
             yield from map(source, batches)  # map keeps no reference to a batch while it waits for the next one
 
     def _begun(self, epoch: int, step: int, is_ahead: bool) -> PreparedBatch:
-        """Sample the batch of a step whose items are known, and start gathering its rows in other threads; with ``is_ahead``, wait for them."""
+        """Sample the batch of a step whose items are known, and start gathering its rows in other threads; with ``is_ahead``, also finish gathering."""
         if is_ahead:
-            self._task.workspace.take_turns()  # the consumer has the structure of the batch before
+            self._task.workspace.take_turns()  # uses a second workspace, since the consumer still has the structure of the previous batch
         batch = self._task.sampled(epoch, step)
         assert self._maker is not None
         made = PreparedBatch(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._maker.memory))

@@ -74,7 +74,7 @@ class ExternalBatchSampler(StepSchedule):
     def batch_items(self, epoch: int, step: int) -> Array:
         """Return the items (B,) of a step in progress."""
         begin, _, number = map(int, self._entry(step))
-        if begin + number > len(self._plan):  # the consumer has enlarged the file
+        if begin + number > len(self._plan):  # maps the file again after the consumer has enlarged it
             self._plan = np.memmap(str(self._file.filename), np.int64, "r")
         return np.array(self._plan[begin : begin + number])
 

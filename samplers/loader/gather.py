@@ -108,7 +108,7 @@ def start_gathering(wanted: Sequence[tuple[Array, Array, Array]], workspace: Wor
 
 
 def _pieces(wanted: Sequence[tuple[Array, Array, Array]], num_bytes: int, of_piece: int) -> Iterator[tuple[Any, ...]]:
-    """Yield kernels with their arguments, about ``of_piece`` bytes for each, of ``num_bytes`` in total."""
+    """Yield calls (a kernel and its arguments) that copy about ``of_piece`` bytes each. All calls together copy ``num_bytes`` bytes."""
     for store, ids, out in wanted:
         if not store.flags.c_contiguous:  # not contiguous: for instance a column of a user's table
             yield np.take, store, ids, 0, out

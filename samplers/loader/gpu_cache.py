@@ -68,7 +68,7 @@ def keep_hot_rows(
     row_bytes = prod(store.shape[1:]) * store.itemsize
     own = num_cached(size, len(store), row_bytes)
     need = own * row_bytes + len(store) * 4
-    task.sampler.driver(task.graph, task.workspace)  # copies the graph first, since the cache gets the memory that is left
+    task.sampler.driver(task.graph, task.workspace)  # copies the graph to the GPU first, since the cache gets the memory that is left
     _check_room(size, need)
     counts, number, of = count_rows(task, len(store), bulk, epoch, counted)
     _check_room(size, need)  # checked again, after sampling has allocated its memory

@@ -148,7 +148,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         if self.num_workers:
             self._maker.start(epoch)
         self._files = mapped_files(*(self.tier.mapped if self.tier else _arrays_of(task)))
-        # Reading past the end of a truncated file would end the process with SIGBUS.
+        # The files are checked, since reading past the end of a truncated file would end the process with SIGBUS.
         hooks: BatchHooks[SomeBatch] = BatchHooks(self._filled, check=lambda: check_whole(self._files))
         run = partial(self._maker.run, hooks=hooks)
         return self.tier.run(run, epoch, steps) if self.tier else run(epoch, steps)
@@ -190,13 +190,13 @@ class SampleLoader(EpochLoader[SomeBatch]):
 def _task_on(
     data: Any, sampler: Sampler[Any, Any], schedule: StepSchedule, workspace: Workspace
 ) -> tuple[SampleTask, dict[str, QuantParams]]:
-    """Return the task that makes batches, and the scales of quantised stores by name."""
+    """Return the task that makes batches, and the quantisation parameters of stores by name."""
     stores, columns = split_columns(sampler.stores_of(data))
     return SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace), columns
 
 
 def _tier_options(task: SampleTask, feature_cache: str | None, prefetch_steps: int | None) -> dict[str, Any]:
-    """Return the options of a ``FeatureCache``; none without ``feature_cache``, which partitioned features have by default."""
+    """Return the options of a ``FeatureCache``; an empty dict without ``feature_cache``, which partitioned features have by default."""
     if feature_cache is None and prefetch_steps is None and all(isinstance(store, np.ndarray) for store in task.stores.values()):
         return {}
     from hoptrain.samplers.loader.tier import tier_options

@@ -244,7 +244,7 @@ def steps_under_way(num_workers: int, worker_options: WorkerOptions, bulk: int |
     """
     if bulk is not None:
         return 2 * bulk
-    return num_workers * (worker_options.prefetch_factor + 1) or 2  # without workers a thread may make the next batch
+    return num_workers * (worker_options.prefetch_factor + 1) or 2  # two without workers, since a thread may make the next batch
 
 
 class DeviceOptions(NamedTuple):

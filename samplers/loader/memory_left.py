@@ -148,7 +148,8 @@ def memory_left(
         "training": max(free // _SPARE_SHARE, _SPARE_BYTES * num_ranks),
     }
     if own:
-        needs["its own partition"] = min(own, free // 2)  # of a larger partition, the page cache keeps the pages in use
+        # at most half of the free memory: of a larger partition the page cache keeps only pages in use
+        needs["its own partition"] = min(own, free // 2)
     left = free - sum(needs.values())
     said = f"{free / 2**30:.2f} GiB free minus " + ", ".join(f"{size / 2**30:.2f} for {what}" for what, size in needs.items())
     if left <= 0:

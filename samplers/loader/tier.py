@@ -113,7 +113,7 @@ class CachedFeatures:
 
 
 class _Shared(NamedTuple):
-    """The objects that the ranks of a machine share.
+    """A tuple of the objects that the ranks of a machine share.
 
     Attributes:
         rows: the cached rows.
@@ -160,7 +160,7 @@ class FeatureCache:
         if parted is not None:
             parted.meet(meeting)
         is_apart = parted is not None and len(parted.ranks) > 1
-        if is_apart:  # a replacement of the process would not know which rows were requested
+        if is_apart:  # no restarts: a replacement of the process would not know which rows were requested
             worker_options = replace(worker_options, timeout=max(worker_options.timeout, FETCH_S), max_restarts=0)
         self._patience_s = patience_s = worker_options.timeout * (worker_options.max_restarts + 1)
         self.rows: dict[str, CachedFeatures] = {
@@ -275,7 +275,7 @@ class FeatureCache:
             if shared is not None:
                 shared.take(self._rank, tag_of(run, step))
             yield batch
-            del batch  # frees its slot before the wait for the next batch
+            del batch  # frees the batch's queue slot before the wait for the next batch
 
     def pids(self) -> list[int]:
         """Return the id of the process that fills the cache, on the rank that runs it, from the first batch until ``close()``; otherwise an empty list."""
@@ -291,14 +291,14 @@ class FeatureCache:
     def close(self) -> None:
         """End the process that fills the cache; the next run starts another."""
         if isinstance(self._fill, DistributedCacheFillTask):
-            self._fill.exchange = None  # its communication process ends too
+            self._fill.exchange = None  # drops the last reference, which also ends the communication process of the exchange
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
 
 def _sharing(meeting: Meeting, mine: list[Any]) -> list[int]:
-    """Return the ranks that share a cache with this one, in order: those with the same value of ``mine``."""
+    """Return in ascending order the ranks that share a cache with this rank: the ranks with an equal ``mine``."""
     told = meeting.exchange("which features it reads", mine)
     return [rank for rank, other in enumerate(told) if other == told[meeting.rank]]
 

@@ -102,7 +102,7 @@ class LaborDraws(NamedTuple):
         destinations.enter_seeds(nodes)
         sources = Frontier(
             workspace, workspace.table, self.num_sources, dtype, "drawn.from"
-        )  # reuses the table: destinations no longer need it
+        )  # reuses the relabelling table, which destinations no longer need
         sources.enter_seeds(nodes[:0])
         return self._hop(columns, hop, destinations, sources, len(nodes), request.address).keep("drawn")
 

@@ -60,7 +60,7 @@ def _uniform_draws(sampler: Sampler[Any, Any], graph: Graph) -> NeighborDraws | 
 
 
 def _count(sampler: Sampler[Any, Any], graph: Graph | HeteroGraph, seeds: Any, num_batches: int, seed: int) -> dict[str, Array]:
-    """Return the share of batches that have each node, by type; a homogeneous graph has the type ""."""
+    """Sample ``num_batches`` batches. Return for each node the share of batches that contain it, by type; a homogeneous graph has the type ""."""
     numbers = graph.num_nodes if isinstance(graph, HeteroGraph) else {"": graph.num_nodes}
     counts, workspace = {name: np.zeros(number) for name, number in numbers.items()}, Workspace()
     for first in range(0, num_batches, _BULK):

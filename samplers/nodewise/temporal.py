@@ -98,7 +98,10 @@ class TimedDraws(NamedTuple):
 
 
 def _path_arrays(batch: GrowingBatch, most: int) -> tuple[Array, Array]:
-    """Return the time bounds (N + most,) int64 and the trees (N + most,) int32 of N nodes that are paths, with space for ``most`` more."""
+    """Return the time bounds (N + most,) int64 and the trees (N + most,) int32 of N nodes that each stand for a path.
+
+    The last ``most`` elements are space for further nodes.
+    """
     frontier, array = batch.frontiers[""], batch.workspace.array
     number = frontier.num_nodes
     if number + most > kernels.MAX_TREES:

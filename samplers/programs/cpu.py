@@ -42,7 +42,7 @@ def walk(program: SamplingProgram, graph: Graph, seeds: Array, address: Address,
     num_walks, width = len(seeds) * program.num_walks, program.steps + 1
     walks = workspace.array("walks", num_walks * width, graph.indices.dtype).reshape(num_walks, width)
     walks[:, 0] = np.repeat(seeds, program.num_walks)
-    width_of_state = max(1, program.state_size)  # a device has no empty arrays
+    width_of_state = max(1, program.state_size)  # at least 1, since a device has no empty arrays
     states = workspace.array("states", num_walks * width_of_state, np.int64).reshape(num_walks, width_of_state)
     states[:] = 0
     words, own = tuple(map(np.uint64, address)), program.cpu_walks(graph)
@@ -76,7 +76,7 @@ def batch_of_walks(walks: Array, graph: Graph, seeds: Array, workspace: Workspac
     local[...] = walks
     flat = local.reshape(-1)
     ended = flat < 0
-    flat[ended] = seeds[0]  # the seed is a node of the batch, so relabelling adds no node
+    flat[ended] = seeds[0]  # a placeholder for ended walks: the seed is a node of the batch, so relabelling adds no node
     frontier.relabel(flat)
     flat[ended] = -1
     return MiniBatch(node_ids=frontier.nodes(), blocks=(), num_seeds=len(seeds), extra={"walks": local})
@@ -158,7 +158,7 @@ def _draw_layer(
 
 
 _NO_WEIGHTS = np.zeros(0, np.float32)
-_NO_WEIGHTS.flags.writeable = False  # weights of a graph are read-only; Numba compiles once for one array type
+_NO_WEIGHTS.flags.writeable = False  # read-only like a graph's weights, so that Numba compiles kernels for one array type only
 
 
 def _columns(graph: Graph) -> tuple[Array, Array, Array]:

@@ -191,7 +191,7 @@ def find_members(graph: Graph, drawn: Array, is_seed: Array, workspace: Workspac
     table.start(graph.num_nodes, min(len(drawn), graph.num_nodes))
     found = workspace.array("found", len(drawn) + 1, dtype)
     num_found = relabel(drawn, 0, len(drawn), table.view(), found, 0)
-    nodes = workspace.array("nodes", num_found + 1, dtype)  # relabelling writes one entry past the last node
+    nodes = workspace.array("nodes", num_found + 1, dtype)  # one element more, since relabelling writes one element past the last node
     num_seeds = kernels.seeds_first(found, num_found, is_seed, workspace.array("others", num_found, dtype), nodes)
     table.start(graph.num_nodes, num_found)
     table.enter(nodes, num_found)

@@ -122,11 +122,11 @@ class SaintSampler(SingleSubgraphSampler):
     def _rates(self, graph: Graph, pairs: Array) -> Rates:
         """Return the probabilities that one draw hits each node.
 
-        Unless ``pairs`` (E,) float32, zeros, is empty, it is filled with the probability that one draw hits both ends of each edge.
+        The array ``pairs`` (E,) float32 of zeros is filled with the probability that one draw hits both ends of each edge. It may be empty (0,).
         """
 
     def _weigh(self, graph: Graph) -> None:
-        """Compute the weights and, if it is not given, the number of subgraphs that have together as many seeds as the split."""
+        """Compute the weights and, unless ``num_subgraphs`` is given, the number of subgraphs that together have as many seeds as the split."""
         of_nodes, of_edges = (np.zeros(n, np.float32) for n in (graph.num_nodes, graph.num_edges if self.normalise else 0))
         rates = self._rates(graph, of_edges)
         num_seeds, met = inclusion.weigh_seeds(rates, self.split.seeds, of_nodes)
@@ -363,7 +363,7 @@ def _draw_walks(
 
 
 def _scratch(graph: Graph, number: int, length: int, workspace: Workspace) -> tuple[Array, Array, Array]:
-    """Return arrays of the workspace for the drawn nodes (number * (length + 1),), random words, and (CHUNK,) int64 scratch."""
+    """Return three arrays of the workspace: for the drawn nodes, (number * (length + 1),), for random words, and (CHUNK,) int64 scratch."""
     shape = kernels.words_shape(length)
     words = workspace.array("words", shape[0] * shape[1], np.uint32).reshape(shape)
     return workspace.array("drawn", number * (length + 1), graph.indices.dtype), words, workspace.array("lanes", kernels.CHUNK, np.int64)

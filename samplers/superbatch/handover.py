@@ -41,7 +41,7 @@ class BatchReceiver:
         tag = tag_of(run, step)
         box = self.boxes[tag % len(self.boxes)]
         parts = box.get()[1]
-        if box.number != tag:  # checked after reading, since it may have been overwritten meanwhile
+        if box.number != tag:  # checked after reading, since the message may have been overwritten meanwhile
             raise InputError(f"the sample of step {step} was overwritten: its loader was iterated again; take a new iterator")
         return read(parts) if parts else None
 

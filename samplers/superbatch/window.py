@@ -73,7 +73,7 @@ def _request(batch: GrowingBatch, step: Step[Draws]) -> Request:
 
 
 def _take(batch: GrowingBatch, step: Step[Draws], drawn: Drawn) -> Drawn:
-    """Turn the sources of drawn edges into local ids; in a block that hops share, append the edges to those of earlier hops."""
+    """Turn the sources of drawn edges into local ids; in a block that several hops share, append them to the edges of earlier hops."""
     sources = batch.frontiers[step.relation[0]]
     sources.forget(sources.num_nodes)  # the batches of a window share a table
     sources.relabel(drawn.sources)

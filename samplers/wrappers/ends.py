@@ -88,7 +88,7 @@ class Negatives(NamedTuple):
         elif self.name == "pairs":
             both = workspace.array("link_both", out.size, out.dtype)
             kernels.uniform_negatives(numbers, 2 * count, end, at, both)
-            for half, ends in enumerate((heads, tails)):  # the first k of the 2 k draws of a link are heads
+            for half, ends in enumerate((heads, tails)):  # of the 2 k draws of a link, the first k are heads, the last k are tails
                 ends.reshape(number, count)[:] = both.reshape(number, 2, count)[:, half]
         else:
             if self.tables is None:
@@ -99,7 +99,7 @@ class Negatives(NamedTuple):
 
 
 class _OfGraph(NamedTuple):
-    """Values that a link sampler computes once for a graph."""
+    """A tuple of the values that a link sampler computes once for a graph."""
 
     negatives: list[Negatives]
     """Distribution of the negatives of each relation."""
@@ -174,7 +174,7 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
         """Return a copy with the tables for drawing negatives, and with the wrapped sampler prepared."""
         prepared = copy(self)
         prepared.sampler = self.sampler.prepare(graph, seeds)
-        prepared._once = OncePerGraph()  # is pickled for the workers; the cache of ``self`` may hold another graph
+        prepared._once = OncePerGraph()  # a new cache, which is pickled for the workers; the cache of ``self`` may hold another graph
         prepared._once.get(graph, prepared._of_graph)
         return prepared
 
@@ -302,8 +302,8 @@ class LinkSeeds(Sampler[SomeGraph, SomeBatch]):
     ) -> list[dict[Relation, Block]]:
         """Return the hops without the excluded edges, in the memory of the given blocks.
 
-        A node of the graph may be several nodes of the batch, of which only the first is a seed, for instance with ``ShadowSampler``. Edges of the
-        others are dropped too.
+        A node of the graph may occur several times in the batch, for instance with ``ShadowSampler``. Only the first occurrence is a seed, but excluded edges
+        of all occurrences are dropped.
         """
         seed_counts, node_ids = batch.num_seeds_by_type(), batch.nodes
         dropped = self.dropped(graph, positives, seed_counts)
@@ -383,7 +383,7 @@ def _distinct_ends(
 ) -> list[tuple[str, Array]]:
     """Return the distinct ends of each node type, and turn ``pairs`` into local ids in place.
 
-    ``rows`` are, if there are several relations, the positions in ``pairs`` of the pairs of each.
+    With several relations, ``rows`` has for each relation the positions of its pairs in ``pairs``.
     """
     if len(relations) == 1:
         source, _, destination = relations[0]

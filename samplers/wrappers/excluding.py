@@ -76,7 +76,7 @@ class ExcludingSampler(Sampler[SomeGraph, SomeBatch]):
 
 
 def _drop_edges(block: Block, indptr: Array, nodes: Array, num_seeds: int, dropped: Array) -> tuple[Block, bool]:
-    """Return a block without some edges, and whether one of these had a source other than a seed.
+    """Return a block without the ``dropped`` edges, and whether a dropped edge had a source that is not a seed.
 
     Args:
         block: block to change, whose memory is used again.

@@ -155,7 +155,7 @@ class MVSSampler(Sampler):
 
 
 def _integers(norms: Array, uniform_mix: float) -> tuple[Array, Array, np.uint64]:
-    """Return the norms as integer shares (n,) uint64, the probabilities (n,) of the draws, and ``uniform_mix`` in units of 2**-32."""
+    """Return the norms (n,) converted to uint64 weights, the probabilities (n,) of the draws, and ``uniform_mix`` in units of 2**-32."""
     largest = norms.max()
     shares = np.full(len(norms), 1, np.uint64) if largest == 0 else (norms / largest * _SCALE).astype(np.uint64)
     even = np.uint64(max(1, int(uniform_mix * 2**32)))

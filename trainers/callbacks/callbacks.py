@@ -112,7 +112,7 @@ class ProgressBar(RichProgressBar):
         """Create the bar, with two spaces between values."""
         super().__init__(theme=RichProgressBarTheme(metrics_text_delimiter="  "))
         self._in_notebook = get_console().is_jupyter
-        self._cell: Any = None  # the line in the notebook's cell
+        self._cell: Any = None  # handle of the line that is displayed in the notebook's cell
         self._told_s = self._begin_s = 0.0
         self._ended: tuple[int, float] | None = None  # number and seconds of an epoch whose metrics were not shown yet
         if self._in_notebook or not get_console().is_terminal:
@@ -150,7 +150,7 @@ class ProgressBar(RichProgressBar):
         self._cell = None
 
     def _show_epoch(self, trainer: Trainer, module: LightningModule) -> None:
-        """In a notebook or a file, print the metrics of the epoch that has ended."""
+        """Print the metrics of the epoch that has ended, if the output is a notebook or a file."""
         ended, self._ended = self._ended, None
         if ended is None or not trainer.is_global_zero:
             return
@@ -165,7 +165,7 @@ class ProgressBar(RichProgressBar):
         return "  ".join([self._get_train_description(epoch).lower(), place, *figures])
 
     def _tell(self, text: str) -> None:
-        from IPython.display import display  # installed in every notebook
+        from IPython.display import display  # IPython is installed wherever notebooks run
 
         line = {"text/plain": text}
         self._told_s = time.monotonic()
@@ -200,7 +200,7 @@ class ProgressBar(RichProgressBar):
 
 
 class _Times(ProgressColumn):
-    """A column with the elapsed and the remaining time of the epoch. A narrow column shows only the remaining time until the epoch ends."""
+    """A column with the elapsed and the remaining time of the epoch. If the column is narrow, it shows only the remaining time until the epoch ends."""
 
     max_refresh = 0.5
 

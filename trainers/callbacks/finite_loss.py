@@ -20,7 +20,7 @@ class NonFiniteLossMonitor(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Check the loss of the step, if Lightning logs this step."""
-        every = getattr(trainer, "log_every_n_steps", 0)  # missing in the stubs of Trainer
+        every = getattr(trainer, "log_every_n_steps", 0)  # getattr, since the type stubs of Trainer lack this attribute
         if every and trainer.global_step % every == 0:
             self._look(trainer, "train_loss_step")
 

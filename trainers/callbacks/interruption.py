@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 
-_AGAIN_S = 0.05  # seconds; by then the main thread has usually left such code. If it has not, the signal is ignored and sent again
+_AGAIN_S = 0.05  # seconds before the signal is sent again: by then the main thread has usually left such code; if not, this repeats
 
 
 def raise_lost_interrupts() -> None:

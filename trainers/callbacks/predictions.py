@@ -136,7 +136,7 @@ def _data_module(trainer: Trainer) -> Any:
 
 
 def _joined(trainer: Trainer, module: LightningModule, parts: Sequence[tuple[Tensor, Array]]) -> Predictions:
-    """Join the (outputs, ids) of all ranks, in the order of the requested ids."""
+    """Join the pairs (outputs, ids) of all ranks, and sort them in the order of the requested ids."""
     outputs, ids = torch.cat([rows for rows, _ in parts]).numpy(), np.concatenate([own for _, own in parts])
     data_module = _data_module(trainer)
     asked = data_module.items_to_predict() if hasattr(data_module, "items_to_predict") else ids

@@ -80,7 +80,7 @@ class _RendezvousLauncher(_SubprocessScriptLauncher):
 
 
 class _WatchedLauncher(_RendezvousLauncher):
-    """A launcher that disables Lightning's observer: that would kill all ranks as soon as one has died, before the cause is reported."""
+    """A launcher that disables Lightning's observer, which would kill all ranks as soon as one dies, before its cause is reported."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -106,7 +106,7 @@ class _WatchedLauncher(_RendezvousLauncher):
         finally:
             del os.environ[ADDRESS]
         agent.launched({rank: process.pid for rank, process in enumerate(self.procs, 1)})
-        self._launched, self.procs = self.procs, []  # the observer gets an empty list, so it kills nothing
+        self._launched, self.procs = self.procs, []  # Lightning's observer gets an empty list of processes, so it kills nothing
 
     def kill(self, signum: int) -> None:
         """Send a signal to the launched ranks. Lightning calls this after a Ctrl-C or a SIGTERM."""

@@ -56,5 +56,5 @@ def _how_to_resume(trainer: Trainer) -> str:
 
 
 def _short(path: Path) -> str:
-    """Return a path relative to the working directory if it is below it."""
+    """Return a path, relative to the working directory if the path is below it."""
     return os.path.relpath(path) if path.absolute().is_relative_to(Path.cwd()) else str(path)

@@ -25,7 +25,10 @@ def raise_stop_iterations(trainer: Any) -> None:
 
 @contextmanager
 def _profile(trainer: Any, action_name: str) -> Iterator[str]:
-    """Profile an action like ``Profiler.profile``, and convert its StopIteration. This replaces the method instead of wrapping it, so hooks are not slower."""
+    """Profile an action like ``Profiler.profile``, and convert a StopIteration of a hook to a RuntimeError.
+
+    This function replaces the method instead of wrapping it, so that hooks do not become slower.
+    """
     try:
         trainer.profiler.start(action_name)
         yield action_name
@@ -42,5 +45,5 @@ def _profile(trainer: Any, action_name: str) -> Iterator[str]:
 
 
 def _takes_iterator(trainer: Any) -> bool:
-    """Return whether the module's ``training_step`` takes batches from an iterator itself: such a step may raise StopIteration."""
+    """Return whether the module's ``training_step`` takes batches from an iterator itself, in which case it may raise StopIteration."""
     return isinstance(getattr(trainer._active_loop, "_data_fetcher", None), _DataLoaderIterDataFetcher)

@@ -69,7 +69,10 @@ class Termination(Callback):
             self._thread.start()
 
     def _end_stuck(self, signals: int) -> None:
-        """End the process if the main thread does not react. Python's signal handlers wait until compiled code returns; this thread sees the signal at once."""
+        """End the process if the main thread does not react.
+
+        Python's signal handlers wait until compiled code returns; the thread that runs this method sees the signal at once.
+        """
         while (came := os.read(signals, 16)) and signal.SIGTERM not in came:
             pass
         if not came:  # the pipe was closed, so there is no signal
@@ -87,7 +90,7 @@ class Termination(Callback):
         trainer = self._trainer
         if self._is_asked or trainer is None:
             return
-        if self._is_ending:  # the run ends already, after a failure
+        if self._is_ending:  # after a failure the run is already ending: SIGTERM ends the process at once
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
         self._is_asked = True

@@ -53,7 +53,7 @@ class BatchTraceCallback(Callback):
         self.path: Path | None = None if path is None else Path(path)
         self._trace: TraceFile | None = None
         self._timeline = Timeline()
-        self._pending: deque[_Pending] = deque()  # steps that the GPU has not finished; empty on a CPU
+        self._pending: deque[_Pending] = deque()  # measurements of steps that the GPU has not finished; empty on a CPU
         self._clock: _Clock = _HostClock()
         self._marks: list[Any] = []  # times of the current batch; empty if it comes from another loader
 
@@ -150,11 +150,11 @@ class _Pending(NamedTuple):
 
 
 def _feed_times(batch: Timed, wait: Span) -> dict[str, Any]:
-    """Return what the loader measured about a batch, as fields of ``BatchTimes``."""
+    """Return the times that the loader measured for a batch, as fields of ``BatchTimes``."""
     if batch.made_at:
         begin, sampled = batch.made_at, batch.made_at + batch.sample_s
         gathered = sampled + batch.gather_s
-    else:  # sampled by this process in a bulk: the wait without gathering was for the bulk
+    else:  # this process sampled a bulk: the wait, minus the gathering, was for the bulk
         begin, gathered = wait
         sampled = max(begin, gathered - batch.gather_s)
     spans = {"sample": (begin, sampled), "gather": (sampled, gathered), "wait": wait}
@@ -163,7 +163,7 @@ def _feed_times(batch: Timed, wait: Span) -> dict[str, Any]:
 
 class _Clock(Protocol):
     def mark(self) -> Any:
-        """Record the current time in the order of the device's work."""
+        """Record the time at which the device finishes the work queued so far, and return the mark."""
 
     def read(self, marks: list[Any]) -> list[float] | None:
         """Return the times of a batch's marks on the clock of ``time.perf_counter``; None if the device has not reached the last one."""
@@ -178,10 +178,10 @@ class _HostClock:
 
 
 class _DeviceClock:
-    """A clock whose marks are CUDA events. Differences are measured by the device, and then placed on the host's time axis."""
+    """A clock whose marks are CUDA events. The device measures their differences, which are then converted to the host's clock."""
 
     def __init__(self) -> None:
-        self._last: tuple[Any, float] | None = None  # the last event read, and its time
+        self._last: tuple[Any, float] | None = None  # the event that was read last, and its time on the host's clock
 
     def mark(self) -> tuple[Any, float]:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -195,7 +195,7 @@ class _DeviceClock:
         first, queued = marks[0]
         offsets = [first.elapsed_time(event) / 1e3 for event, _ in marks[1:]]
         begin = queued if self._last is None else self._last[1] + self._last[0].elapsed_time(first) / 1e3
-        # The clocks drift apart, so the time is clamped: not before the event was queued, nor after it was seen to have passed.
+        # The clocks drift apart, so the time is clamped: it is not before the event was queued, and not after the event was found to be complete.
         begin = max(min(begin, known_by - offsets[-1]), queued)
         times = [begin, *(begin + offset for offset in offsets)]
         self._last = marks[-1][0], times[-1]

@@ -77,7 +77,8 @@ def questions() -> dict[str, str]:
     """Return the question of each benchmark, by name: the first line of its docstring, read without importing it."""
     found = {}
     for name, path in sorted(_sources().items()):
-        text = path.read_text(encoding="utf-8")  # parsing all files would take longer than the rest of the command's start
+        # searched as text: parsing all files would take longer than the rest of the command's start
+        text = path.read_text(encoding="utf-8")
         if re.search(r"^def run\(", text, re.MULTILINE):
             question = re.match('"""(.*)', text)
             found[name.replace("_", "-")] = question[1].removesuffix('"""') if question else ""

@@ -231,7 +231,7 @@ def hetero_facts(data: HeteroDataset) -> list[list[str]]:
 
 
 def _wrapped(rows: list[list[str]]) -> list[list[str]]:
-    """Return (name, value) rows with long values divided over several rows, so that a line has at most ``_WIDTH`` characters."""
+    """Divide long values of (name, value) rows over several rows, so that a printed line has at most ``_WIDTH`` characters."""
     width = _WIDTH - 2 - max(len(name) for name, _ in rows)
     return [[name if not i else "", line] for name, value in rows for i, line in enumerate(wrap(value, max(width, 20)) or [""])]
 

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 def general() -> list[Finding]:
     """Run the checks of the machine and of packages, and return their findings."""
-    with ThreadPoolExecutor() as pool:  # most of the time is spent in child processes that import a package
+    with ThreadPoolExecutor() as pool:  # in threads, since checks mostly wait for child processes that import a package
         return list(pool.map(examine, CHECKS))
 
 

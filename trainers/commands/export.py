@@ -76,7 +76,7 @@ class Exporter(Trainer):
         )
 
     def _facts(self, model: NodeClassifier, datamodule: Any, fewest: int) -> dict[str, Any]:
-        """Return the metadata that a user of the program needs, as JSON types."""
+        """Return the metadata that a user of the exported program needs, as JSON types."""
         data = datamodule.data
         return {
             "hoptrain": __version__,
@@ -129,6 +129,6 @@ def _example(datamodule: Any, number: int, fewest: int = 2) -> Inputs:
 
 
 def _difference(expected: Tensor, found: Tensor) -> float:
-    """Return the largest difference of two tensors of logits, relative to the largest logit; infinity if one has NaN."""
+    """Return the largest difference of two tensors of logits, relative to the largest logit; infinity if a tensor has NaN."""
     difference = (expected - found).abs().max() / expected.abs().max().clamp(min=1e-12)
     return float(difference.nan_to_num(nan=float("inf")))

@@ -160,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_columns(data: Dataset) -> list[str]:
-    """Return lines for the user: how text columns were converted to numbers, and which values fill missing cells."""
+    """Return lines that tell the user how text columns were converted to numbers, and which values fill missing cells."""
     lines = []
     for what, of in (("x", "nodes"), ("edge_attr", "edges"), ("known", "edges")):
         columns = encodings_in(data.meta, what)

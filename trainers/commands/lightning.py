@@ -119,7 +119,7 @@ class HoptrainCLI(LightningCLI):
         return parser
 
     def _label_size(self, source: str, target: str) -> Callable[[Any], Any]:
-        """Return a function from the data module to a model option that depends on labels, taken from the checkpoint if there is one."""
+        """Return a function that computes from the data module a model option that depends on labels. A checkpoint's value takes precedence."""
 
         def label_size(module: Any) -> Any:
             path = self.config[self.subcommand].ckpt_path
@@ -157,7 +157,7 @@ class HoptrainCLI(LightningCLI):
     def _take_last_checkpoint(self) -> None:
         """Resume from the newest ``last.ckpt`` below the folders of trainer and logger, and write new checkpoints into its folder.
 
-        If there is none, ``fit`` starts a new run.
+        If there is no ``last.ckpt``, ``fit`` starts a new run.
         """
         folders = {self.trainer.default_root_dir, *(logger.save_dir for logger in self.trainer.loggers[:1] if logger.save_dir)}
         if given := self.config[self.subcommand].checkpoint.dirpath:
@@ -250,7 +250,7 @@ class HoptrainCLI(LightningCLI):
             ValueError,
             TypeError,
             ImportError,
-        ) as error:  # for example for a device, accelerator or strategy that does not exist
+        ) as error:  # raised, for example, for a device, accelerator or strategy that does not exist
             raise InputError(f"trainer: {' '.join(str(error).split())}") from error
         check_trainer(trainer)
         keep_checkpoints_whole(trainer)
@@ -277,15 +277,15 @@ class HoptrainCLI(LightningCLI):
         rejoin_process_group(self.trainer)
 
     def _monitor_metric(self) -> None:
-        """Unless ``checkpoint.monitor`` is given, make it the model's metric, which may be an object or the default of the data set."""
+        """Set ``checkpoint.monitor`` to the model's metric, unless it is given. The metric may be an object, or the default of the data set."""
         monitor, kept = f"val_{self.model.score_name}", self._kept
         if kept is not None and kept.monitor == f"val_{self._task.metric}" != monitor:
             kept.set_monitor(monitor, self.model.monitor_mode)
-            options = self.config[self.subcommand].checkpoint  # the run's copy of the configuration
+            options = self.config[self.subcommand].checkpoint  # the configuration that is saved with the run
             options.monitor, options.mode = kept.monitor, kept.mode
 
     def _resume_after_an_exception(self) -> None:
-        """If Lightning will resume from a file of ``OnExceptionCheckpoint``, log this, and write checkpoints into the folder of that run."""
+        """If Lightning will resume from a file of ``OnExceptionCheckpoint``, log that, and write checkpoints into the folder of the interrupted run."""
         if self.config_init[self.subcommand].ckpt_path is not None:
             return
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
@@ -371,9 +371,9 @@ _SUPPRESSED = (
     "GPU available: ",
     "TPU available: ",
     "HPU available: ",
-    "Trainer already configured with model summary",  # hoptrain adds its own
+    "Trainer already configured with model summary",  # hoptrain adds its own model summary
     "Restoring states from the checkpoint path",  # "Restored all states" or "Loaded model weights" follow
-    "` stopped: `max_",  # the expected end; the line about the bottleneck follows
+    "` stopped: `max_",  # the expected end of a run; the log line about the bottleneck follows
 )
 """Texts that occur in the messages of Lightning to suppress. The warning about an unused GPU contains none of them, so it is shown."""
 
@@ -391,18 +391,18 @@ def _is_from_lightning(error: Exception) -> bool:
 def configure_logging() -> None:
     """Show hoptrain's log records on stderr, and suppress messages of Lightning that a user of hoptrain cannot act on."""
     logger = logging.getLogger("hoptrain")
-    logger.addHandler(_STDERR_HANDLER)  # a second call does not add it again
+    logger.addHandler(_STDERR_HANDLER)  # a second call does not add the handler again
     logger.setLevel(logging.INFO)
-    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # they concern Lightning, not the user
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # these warnings concern Lightning, not the user
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.seed", "lightning_utilities.core.rank_zero"):
-        logger = logging.getLogger(import_module(name).__name__)  # of lightning.pytorch, if that is the package in use
-        logger.addFilter(_is_shown)  # a second call does not add it again
+        logger = logging.getLogger(import_module(name).__name__)  # the logger of lightning.pytorch, if that package is in use
+        logger.addFilter(_is_shown)  # a second call does not add the filter again
     ignore_wrong_advice()
     for message in (
-        "LightningCLI's args parameter",  # hoptrain itself passes them
+        "LightningCLI's args parameter",  # hoptrain itself passes the arguments
         "The dirpath has changed",  # each run has its own folder
-        "The number of training batches",  # metrics of epochs are logged anyway
-        "Precision .* is not supported by the model summary",  # it then counts 4 bytes a parameter
+        "The number of training batches",  # advice about the logging interval; metrics of epochs are logged in any case
+        "Precision .* is not supported by the model summary",  # the summary then counts 4 bytes per parameter
     ):
         warnings.filterwarnings("ignore", message=message)
 
@@ -449,7 +449,7 @@ def run(arguments: list[str], about: str = "train a model, then test its best ch
             "the checkpoint has only weights, no training state (checkpoint.save_weights_only): give another checkpoint to resume from"
         ) from error
     except (SIGTERMException, RuntimeError) as error:
-        if "Early stopping conditioned on metric" in str(error):  # Lightning detects this after the first epoch
+        if "Early stopping conditioned on metric" in str(error):  # Lightning detects an unknown metric only after the first epoch
             raise InputError(" ".join(str(error).split())) from error
         if not isinstance(error, SIGTERMException) and not Termination.asked:
             raise

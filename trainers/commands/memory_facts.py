@@ -40,7 +40,7 @@ _KEPT_READS = 64
 
 
 class _Steps(NamedTuple):
-    """The outcome of planning some steps.
+    """A record of the outcome of planning some steps.
 
     Attributes:
         used: number of rows that each step uses.
@@ -129,7 +129,7 @@ def _shown(fanouts: Any) -> str:
 
 
 def _planned(samples: StepAccesses, budget: Budget, num_steps: int) -> _Steps:
-    """Plan two epochs, or as many of their steps as the time limit allows."""
+    """Plan the steps of two epochs, or as many of them as the time limit allows."""
 
     def too_little() -> InputError:
         return budget.too_little(dict(zip(budget.sizes, _largest(samples, num_steps), strict=True)))
@@ -173,12 +173,12 @@ def _planned(samples: StepAccesses, budget: Budget, num_steps: int) -> _Steps:
 
 
 def _later(num_steps: int) -> Iterator[tuple[int, int]]:
-    """Yield (epoch, step) in training order."""
+    """Yield (epoch, step) of all steps in training order."""
     return ((epoch, step) for epoch in range(_KNOWN_EPOCHS) for step in range(num_steps))
 
 
 def _largest(samples: StepAccesses, num_steps: int) -> list[int]:
-    """Return the maximum number of rows of each table that a step uses, over as many steps as the time limit allows."""
+    """Return for each table the maximum number of rows that a step uses, over as many steps as the time limit allows."""
     begin, found = time.perf_counter(), [0] * samples.num_tables
     for at in _later(num_steps):
         found = [max(most, len(rows)) for most, rows in zip(found, samples(*at), strict=True)]
@@ -192,7 +192,7 @@ def _publish(samples: StepAccesses, coming: Iterator[int], landed: int) -> None:
 
 
 def _edge_lines(steps: _Steps, samples: Superbatch, num_steps: int) -> list[list[str]]:
-    """Return the rows about edges that are read from their file, scaled from the steps that were sampled."""
+    """Return the table rows about edges read from files, with counts extrapolated from the sampled steps to an epoch."""
     scale = num_steps / steps.num_sampled
     reads, num_bytes, seconds = scale * steps.edges.num_reads, scale * steps.edges.num_bytes, scale * steps.edges.read_s
     size, together = sum(file.shape[0] * file.row_bytes for file in samples.edges.files.values()), samples.num_together

@@ -68,7 +68,7 @@ class OptionParser(LightningArgumentParser):
 def _explain(parser: OptionParser, message: str, error: Exception | None) -> str:
     inner = next((str(cause) for cause in causes(error) if isinstance(cause, InputError)), None)
     key = re.match(r'Parser key "([^"]+)"', message)
-    if inner is not None:  # the error was raised for the arguments of a class, and its message is already explained
+    if inner is not None:  # an error about the arguments of a class, whose message already explains it
         return f"{key[1]}: {inner}" if key and not inner.startswith(key[1]) else inner
     if key is not None:
         return _wrong_value(parser, key[1], message)

@@ -73,7 +73,7 @@ FORMATS: dict[str, Callable[[ExportedProgram, dict[str, Any]], ExportedFile]] = 
 
 
 def _owners(repeats: Tensor, output_size: int | None = None) -> Tensor:
-    """Compute ``repeat_interleave`` of 0, 1, 2, ... with operators that ONNX has."""
+    """Compute ``torch.repeat_interleave(repeats)`` with operators that ONNX has."""
     ends = repeats.long().cumsum(0)
     marks = ends.new_zeros(int(ends[-1]) + 1 if output_size is None else output_size + 1)
     return marks.index_add(0, ends[:-1], torch.ones_like(ends[:-1])).cumsum(0)[:-1]

@@ -161,7 +161,7 @@ def feature_means(data: Dataset, normalize: bool) -> Tensor:
 
 
 def _sums(rows: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
-    """Return the sums (len(indptr) - 1, C) of ``rows[indices]`` over each column."""
+    """Sum ``rows[indices]`` over each column of the CSC arrays, (len(indptr) - 1, C)."""
     owner = torch.repeat_interleave(torch.arange(len(indptr) - 1, device=rows.device), indptr.diff().long(), output_size=len(indices))
     return rows.new_zeros(len(indptr) - 1, rows.shape[1]).index_add_(0, owner, rows[indices.long()])
 

@@ -122,7 +122,7 @@ class Labels(NamedTuple):
 
 
 def _of_known(losses: Tensor, y: Tensor) -> Tensor:
-    """Return the means (N,) of ``losses`` (N, C) over the known labels; 0 without any."""
+    """Return for each row of ``losses`` (N, C) the mean over its known labels, (N,); 0 for rows without known labels."""
     known = y >= 0
     return (losses * known).sum(1) / known.sum(1).clamp(min=1)
 

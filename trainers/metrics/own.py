@@ -83,7 +83,8 @@ def collect(metric: object) -> MetricCollection:
     if isinstance(metric, Metric):
         made = MetricCollection([metric.clone()], compute_groups=False)
     elif isinstance(metric, nn.ModuleDict) and len(metric) and all(isinstance(each, Metric) for each in metric.children()):
-        names = {name: getattr(metric, name, None) for name in ("prefix", "postfix")}  # PyG's collections have none
+        # getattr, since PyG's collections have neither prefix nor postfix
+        names = {name: getattr(metric, name, None) for name in ("prefix", "postfix")}
         made = MetricCollection([], **names, compute_groups=False)
         for name, each in metric.named_children():  # in the given order; MetricCollection would sort a dictionary
             made[name] = each.clone()  # type: ignore[operator]

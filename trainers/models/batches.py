@@ -54,7 +54,7 @@ def choose_inputs(model: Any, given: str | None, choices: Any) -> Any:
         return given or "blocks"
     try:
         names = signature(model.forward).parameters
-    except (AttributeError, TypeError, ValueError):  # not a module, or without a signature
+    except (AttributeError, TypeError, ValueError):  # the model has no ``forward``, or its signature is unknown
         return "blocks"
     return "edge_index" if any(name.startswith(("edge_index", "adj")) for name in names) else "blocks"
 
@@ -101,7 +101,7 @@ def apply_hetero_model(model: nn.Module, forward_inputs: HeteroForwardInputs, x:
 
 
 def _seed_rows(model: nn.Module, out: object, num_seeds: int, is_longer: bool, kind: str = "") -> Tensor:
-    """Return the first ``num_seeds`` rows of an output, and check that it is a tensor with these rows."""
+    """Check that a model's output is a tensor, and return it; with ``is_longer`` only the first ``num_seeds`` rows."""
     if not isinstance(out, Tensor):
         raise InputError(
             f"{type(model).__name__} returned a {type(out).__name__}: it must return a tensor of logits, a row for each seed{kind}"

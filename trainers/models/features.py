@@ -45,7 +45,7 @@ class Standardize(nn.Module):
             count += len(rows)
         finish_rows(x)
         std = np.sqrt(squares / max(1, count))
-        std[std <= 1e-6 * np.abs(mean)] = 1  # constant up to the rounding of float32
+        std[std <= 1e-6 * np.abs(mean)] = 1  # columns that are constant up to the rounding of float32 are not scaled
         self.mean.copy_(torch.from_numpy(mean))
         self.std.copy_(torch.from_numpy(std))
 

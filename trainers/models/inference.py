@@ -133,7 +133,7 @@ class LayerLoop:
         return gather_parts(part, rows_per_rank(total, self._world_size), total, self._device, self.free)
 
     def _last_rows(self, compute: Callable[[Array, ChooseDevice], Tensor], nodes: Array) -> Tensor:
-        """Return rows of ``nodes`` on the device. If this rank lacks the edges into some nodes, it gets their rows from ranks that have the edges."""
+        """Return rows of ``nodes`` on the device. Rows of nodes whose in-edges this rank lacks come from ranks that have these edges."""
         if self._own is None or not self._is_partial:
             return compute(nodes, lambda _: self._device)
         return self._own.compute(lambda ids: compute(ids, _on_host), self._own.asked(nodes)).all_at_once(nodes).to(self._device)
@@ -233,7 +233,7 @@ def _by_layers(
 
 
 def _own_vertices(data: Dataset) -> LocalNodes | None:
-    """Return which nodes each rank computes, or None if features are not partitioned across machines."""
+    """Return the assignment of nodes to the ranks that compute them, or None if features are not partitioned across machines."""
     if isinstance(codes_of(data.x), np.ndarray | None):
         return None
     from hoptrain.trainers.multinode.owned import own_vertices
@@ -250,7 +250,7 @@ def _layers(
     features: Callable[[Array], Tensor],
     device: torch.device,
 ) -> ApplyLayer:
-    """Return a function that computes a layer's output rows for nodes, from the rows of the previous layer or, for the first layer, from the features."""
+    """Return a function that computes a layer's output rows for nodes. Its inputs are the previous layer's rows, or the features."""
     sampler, workspace = NeighborSampler([-1]), Workspace()
 
     def output(i: int, hidden: Tensor | Computed | None, chunk: Array) -> Tensor:
@@ -346,7 +346,7 @@ def _num_layers(model: nn.Module) -> int:
     """Return a model's ``num_layers``.
 
     Raises:
-        InputError: it has none.
+        InputError: the model has no such attribute.
     """
     number = getattr(model, "num_layers", None)
     if not isinstance(number, int):

@@ -119,7 +119,7 @@ class NamedLayer(nn.Module):
 
 
 def _find(name: str) -> Any:
-    """Return the PyG class with a name."""
+    """Return the PyG class named ``name``."""
     import torch_geometric.nn as library
 
     last = name.removeprefix(LIBRARY)

@@ -43,7 +43,7 @@ class SAGELayer(nn.Module):
         return out
 
     def _narrow(self, x: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
-        """Multiply all sources by the weights of the mean, and the destinations by their own weights; return both products.
+        """Multiply all sources by the neighbour weights, and the destinations by the root weights; return both products.
 
         Each destination is read once for both products, since products with few columns are bound by reading the rows.
         """
@@ -115,7 +115,8 @@ class GATLayer(nn.Module):
         source, destination = block.edge_index()
         loops = F.leaky_relu(of_source[:num_dst] + of_own, conv.negative_slope)
         edges = F.leaky_relu(of_source[source] + of_own[destination], conv.negative_slope)
-        edges = edges.masked_fill((source == destination)[:, None], float("-inf"))  # a destination attends to itself once
+        # masks self-loops: each destination attends to itself once
+        edges = edges.masked_fill((source == destination)[:, None], float("-inf"))
         with torch.no_grad():
             most = loops.scatter_reduce(0, destination[:, None].expand_as(edges), edges, "amax")
         edges, loops = (edges - most[destination]).exp(), (loops - most).exp()

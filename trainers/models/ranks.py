@@ -61,7 +61,7 @@ def ranks_among_all(decoder: Any, vectors: Tensor, links: Tensor, known: Graph, 
 
 
 def _against_all(decoder: Any, vectors: Tensor, given: Tensor, is_source: bool, others: Bounds) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of ``given`` (N,), with the logits (n, V) of the nodes of the slice paired with each of the V nodes in ``others``."""
+    """Yield slices of ``given`` (N,), with the logits (n, V) of the slice's n nodes, each paired with the V nodes in ``others``."""
     against = vectors[others[0] : others[1]]
     most = max(1, MOST_NUMBERS // (len(against) * decoder.numbers_a_pair(vectors.shape[1])))
     for begin in range(0, len(given), most):
@@ -101,7 +101,7 @@ def best_of_sources(
 
 
 def _linked_with(known: Graph, nodes: Tensor, bounds: Bounds) -> tuple[Array, Array]:
-    """Return the links in ``known`` from nodes in ``bounds`` to ``nodes``, as positions in ``nodes`` and source nodes minus begin."""
+    """Return the links in ``known`` from nodes in ``bounds`` to ``nodes``: positions in ``nodes``, and sources as offsets in ``bounds``."""
     own = nodes.cpu().numpy()
     rows, places = _spans(known.indptr[own].astype(np.int64), np.diff(known.indptr)[own].astype(np.int64))
     columns = known.indices[places].astype(np.int64)
@@ -110,7 +110,7 @@ def _linked_with(known: Graph, nodes: Tensor, bounds: Bounds) -> tuple[Array, Ar
 
 
 def _spans(begins: Array, sizes: Array) -> tuple[Array, Array]:
-    """Expand N ranges of consecutive positions: return the range number and the position of each element."""
+    """Expand N ranges of consecutive positions. Return for each element the index of its range, and its position."""
     rows = np.repeat(np.arange(len(sizes)), sizes)
     return rows, np.arange(len(rows)) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
 

@@ -85,17 +85,17 @@ class EventMemory(TGNMemory):
         self.num_taken += end - begin
 
     def _reset_message_store(self) -> None:
-        """Reset each node's latest event (V,) to -1 (none). PyG's ``_get_updated_memory`` and ``update_state`` pass these tensors through."""
+        """Reset the index of each node's latest event (V,) to -1 (none). PyG's ``_get_updated_memory`` and ``update_state`` pass these tensors through."""
         for name in ("msg_s_store", "msg_d_store"):
             self.__dict__.pop(name, None)
             self.register_buffer(name, self.last_update.new_full((self.num_nodes,), -1))
 
     def _update_msg_store(self, src: Tensor, dst: Tensor, t: Tensor, raw_msg: Tensor, msg_store: Tensor) -> None:
-        """Store the number of each node's latest event; ``raw_msg`` are event numbers (N,)."""
+        """Store the index of each node's latest event; ``raw_msg`` (N,) are the indices of the events."""
         msg_store.scatter_reduce_(0, src, raw_msg, "amax")
 
     def _compute_msg(self, n_id: Tensor, msg_store: Tensor, msg_module: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return messages, times, nodes and other ends for those of the nodes ``n_id`` (N,) whose latest event is in ``msg_store``."""
+        """Select the nodes of ``n_id`` (N,) whose latest event is in ``msg_store``. Return their messages, times, ids and the events' other ends."""
         as_source, as_destination = self.msg_s_store[n_id], self.msg_d_store[n_id]
         if msg_store is self.msg_s_store:
             latest, is_latest, ends = as_source, as_source > as_destination, self.events.dst

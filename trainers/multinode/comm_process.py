@@ -80,7 +80,7 @@ def _start(rows: PartitionedFeatures) -> CommProcessExchange:
 def _guard(requests: str, comm_pid: int, is_over: threading.Event) -> None:
     """End this rank if the communication process, or the process that fetches rows, has ended or is stopped.
 
-    Otherwise this rank could stay in a collective with ranks that wait for rows of the ended process.
+    Otherwise this rank could stay in a collective with ranks that wait for rows that the ended process should have sent.
     """
     slot, probes, counts = SharedMessageSlot(requests), dict[int, ProcessProbe](), dict[int, int]()
     while not is_over.wait(1.0):

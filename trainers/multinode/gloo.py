@@ -54,7 +54,7 @@ class GlooExchange:
     def _swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
         counts = [torch.zeros(self.size, dtype=torch.int64) for _ in range(self.size)]
         distributed.all_gather(counts, torch.tensor(sizes, dtype=torch.int64), group=self._group)
-        of_all = torch.stack(counts).numpy()  # bytes from each rank (row) to each (column)
+        of_all = torch.stack(counts).numpy()  # number of bytes that each rank (row) sends to each rank (column)
         came: list[int] = of_all[:, self.rank].tolist()
         received, piece = room(came), MOST_BYTES // self.size
         if of_all.max() <= piece:

@@ -88,7 +88,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], folder: Path, deadline: 
 def _rank(
     name: str, rank: str, world_size: int, threads: int, deadline_s: float, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
-    """Run the function in a new process, connected to the others, and store its result."""
+    """Run the function in this new process, connected to the other ranks, and store its result."""
     torch.set_num_threads(threads)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{name}/meeting", rank=int(rank), world_size=world_size, timeout=timedelta(seconds=deadline_s)

@@ -122,7 +122,7 @@ class Pipeline:
         return sum(stage.busy_s for stage in self._stages)
 
     def _build(self) -> None:
-        """Build torch's stages and schedule, with buffers of the capacities' rows."""
+        """Build torch's stages and schedule. Buffers have as many rows as the capacities."""
         parameter = next(self._model.parameters())
         group = self._mesh.get_group("stages")
         self._stages = [
@@ -163,7 +163,7 @@ class Pipeline:
             return self._loss(output, chunk.target)
 
     def _add_up_gradients(self) -> None:
-        """Sum gradients over the copies, in one collective."""
+        """Sum gradients over this stage's data-parallel replicas, in one collective."""
         if self.plan.data == 1:
             return
         parameters = [parameter for parameter in self._model.parameters() if parameter.requires_grad]

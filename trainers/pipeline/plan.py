@@ -139,7 +139,7 @@ class Plan:
 
 
 def _even_counts(seconds: list[float], num_runs: int) -> list[int]:
-    """Divide ``seconds`` into ``num_runs`` runs with the smallest possible largest sum, by dynamic programming; return the runs' lengths."""
+    """Divide the layers into ``num_runs`` runs of consecutive layers, so that the longest run takes the least time. Return the runs' lengths."""
     total = [0.0]
     for each in seconds:
         total.append(total[-1] + each)

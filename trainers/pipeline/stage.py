@@ -37,7 +37,7 @@ class StageSegment(nn.Module):
         super().__init__()
         self.model: Any = model
         self.layers = layers
-        self.capacity: int | None = None  # rows of the output buffer; None for the last run
+        self.capacity: int | None = None  # number of rows of the output buffer; None for the last run of layers
         self.chunks: Sequence[Chunk] = ()
 
     def forward(self, *received: Tensor, number: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class StageSegment(nn.Module):
         return output if self.capacity is None else _padded(output, self.capacity)
 
     def _nothing(self, received: tuple[Tensor, ...]) -> Tensor:
-        """Return an output without rows that depends on the input (or on a parameter), since a backward pass follows."""
+        """Return an output with zero rows. It depends on the input, or on a parameter, since a backward pass follows."""
         source = received[0] if received else next(self.parameters())
         shape = (1,) if self.layers.stop == self.model.num_layers else self.model.shape(self.layers.stop)
         return source.new_zeros(0, *shape) + source.flatten()[:0].sum()
@@ -101,7 +101,7 @@ class WatchedStage(PipelineStage):
         """
         run.capacity = rows[index] if index < num_runs - 1 else None
         inputs = run.boundary(run.layers.start, rows[index - 1], dtype) if index else ()
-        outputs = torch.empty(1, device="meta", requires_grad=True)  # the last run's output is not sent
+        outputs = torch.empty(1, device="meta", requires_grad=True)  # a placeholder, since the last run of layers does not send its output
         if run.capacity is not None:
             outputs = run.boundary(run.layers.stop, run.capacity, dtype)
         super().__init__(run, index, num_runs, device, input_args=inputs, output_args=outputs, group=group)

@@ -180,7 +180,7 @@ class PipelineStrategy(DDPStrategy):
         """Return the layers' times, measured by rank 0."""
         if not self.is_global_zero:
             return []
-        with torch.inference_mode(False), torch.enable_grad():  # prediction disables gradients
+        with torch.inference_mode(False), torch.enable_grad():  # enables gradients, which prediction disables
             return layer_seconds(task.model, task.example_chunk(_EXAMPLE_SEEDS), lambda output, _: output.sum())
 
     def _warn_of_loss(self, module: LightningModule, data: Any) -> None:

@@ -52,7 +52,8 @@ class BestAndLast(ModelCheckpoint):
     def _save_topk_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         super()._save_topk_checkpoint(trainer, monitor_candidates)
         if self.save_last:
-            self._last_global_step_saved = trainer.global_step  # Lightning compares it to decide whether last.ckpt is due
+            # Lightning compares this step with the current one to decide whether last.ckpt is due
+            self._last_global_step_saved = trainer.global_step
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Restore the paths of the best checkpoints in the folder of the resumed run, without files that are missing.
@@ -73,7 +74,7 @@ class BestAndLast(ModelCheckpoint):
 
 
 def _with_files_there(state: dict[str, Any], folder: str | None) -> dict[str, Any]:
-    """Return the state of a ``ModelCheckpoint`` without missing files. If ``folder`` is given, look for files there and not in ``dirpath``."""
+    """Return the state of a ``ModelCheckpoint`` without missing files. If ``folder`` is given, look for files in it instead of in ``dirpath``."""
 
     def find(path: str) -> str:
         path = path if folder is None else os.path.join(folder, os.path.basename(path))
@@ -179,7 +180,7 @@ def check_whole(path: str | Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a file cannot be read. In a truncated file zipfile seeks before its start (EINVAL), and torch finds no central directory."""
+    """Return why a file cannot be read. For a truncated file zipfile seeks to a negative offset (EINVAL), and torch finds no central directory."""
     text = " ".join(str(error).split())[:100]
     if "central directory" in text or (isinstance(error, OSError) and error.errno == errno.EINVAL):
         return "it is truncated, for example by an incomplete copy or download"
@@ -234,6 +235,6 @@ def _remove_parts_of_dead_writers(path: Path) -> None:
     """Remove temporary files that killed processes of this machine have left. Files of running writers are never older than ``_SURE_S``."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.{glob.escape(_HOST)}-*.part"):
         number = part.stem.rpartition("-")[2]
-        with contextlib.suppress(OSError):  # another process may have removed it
+        with contextlib.suppress(OSError):  # another process may have removed the file
             if number.isdecimal() and not Path(f"/proc/{number}").exists() and time.time() - part.stat().st_mtime > _SURE_S:
                 part.unlink()

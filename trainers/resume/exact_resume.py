@@ -99,24 +99,24 @@ class ExactResume(Callback):
         position = LoopPosition(**saved["place"])
         trainer._logger_connector._callback_metrics.update(saved["watched"])
         asked, used = saved.get("accumulate", (None, None))
-        if position.begun and asked == trainer.accumulate_grad_batches:  # otherwise the user gave this run another value
-            trainer.accumulate_grad_batches = used  # a callback may have changed it at the start of the epoch
+        if position.begun and asked == trainer.accumulate_grad_batches:  # if the values differ, the user gave this run a new one
+            trainer.accumulate_grad_batches = used  # the value in use: a callback may have changed it at the start of the epoch
         self._load_rank_state(saved["ranks"], trainer, pl_module)
         is_stopped = _still_stops(self._patience) and saved["stopped"]
         is_done = is_stopped and trainer.fit_loop._can_stop_early
-        if position.begun or not is_done:  # otherwise the callback would average for an epoch that does not start
+        if position.begun or not is_done:  # skipped if no epoch starts, since the callback would then average once too often
             _resume_averaging(trainer, pl_module)
         if is_done:
             _stay_stopped(position, trainer)
             return
-        trainer.should_stop = is_stopped  # takes effect when min_epochs and min_steps are reached
+        trainer.should_stop = is_stopped  # Lightning stops once min_epochs and min_steps are reached
         if position.begun:
             self._resume_within_epoch(position, trainer)
         else:
             _start_epoch(position, trainer)
 
     def _resume_within_epoch(self, position: LoopPosition, trainer: Trainer) -> None:
-        """Make Lightning perform exactly the actions that were left after the last batch."""
+        """Make Lightning perform exactly the actions that were still to do after the last batch."""
         loop = trainer.fit_loop
         inner = loop.epoch_loop
         loop._restarting = False  # otherwise Lightning skips schedulers that monitor a metric at the end of the epoch
@@ -258,12 +258,12 @@ class ExactResume(Callback):
         write_counters(checkpoint["loops"]["fit_loop"], position)
         self._saved = saved
         rules = (callback for callback in trainer.callbacks if isinstance(callback, EarlyStopping))  # type: ignore[attr-defined]
-        self._patience = {rule: rule.patience for rule in rules}  # stored here, since loading the checkpoint overwrites it later
+        self._patience = {rule: rule.patience for rule in rules}  # stored now, since loading the checkpoint overwrites the patience later
 
     def _load_rank_state(self, ranks: dict[int, dict[str, Tensor]], trainer: Trainer, module: LightningModule) -> None:
         for callback in _weight_averages(
             trainer
-        ):  # an exception may have skipped the update; a batch that was averaged already is not averaged again
+        ):  # makes up for an update that an exception skipped; a batch that was already averaged is not averaged again
             callback.on_train_batch_end(trainer, module, None, None, 0)
         # At the end of an epoch the number of ranks may change; a new rank takes the state of the first.
         state = dict(ranks.get(trainer.global_rank, ranks[min(ranks)]))
@@ -313,7 +313,7 @@ def _gathered(state: dict[str, Tensor], trainer: Trainer, *, alone: bool) -> dic
 
 
 def _start_epoch(position: LoopPosition, trainer: Trainer) -> None:
-    """Make the run start a new epoch. With ``max_steps``, Lightning would continue the epoch of the checkpoint even if that had ended."""
+    """Make the run start a new epoch. With ``max_steps``, Lightning would continue the epoch of the checkpoint even if that epoch had ended."""
     loop = trainer.fit_loop
     super(type(loop), type(loop)).restarting.fset(loop, False)  # type: ignore[attr-defined]
     if position.after == "epoch":
@@ -323,7 +323,7 @@ def _start_epoch(position: LoopPosition, trainer: Trainer) -> None:
 
 
 def _finish_epoch(position: LoopPosition, trainer: Any) -> None:
-    """Perform the actions that are left after the last batch of the training."""
+    """Perform the actions that are still to do after the last batch of the training."""
     loop = trainer.fit_loop
     if position.after == "epoch":
         loop.epoch_progress.increment_processed()
@@ -366,7 +366,7 @@ def _still_stops(asked: dict[EarlyStopping, int]) -> bool:
 
 
 def _stay_stopped(position: LoopPosition, trainer: Any) -> None:
-    """Perform the actions that are left of the epoch, and do not train further."""
+    """Perform the actions of the epoch that are still to do, and do not train further."""
     rank_zero_info("EarlyStopping had ended this run, so it does not train further: raise the patience of EarlyStopping to continue")
     if position.begun:
         _finish_epoch(position, trainer)

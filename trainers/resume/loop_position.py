@@ -59,7 +59,7 @@ def loop_position(trainer: Trainer, after: After) -> LoopPosition:
 def _is_whole(trainer: Trainer) -> bool:
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress
     batches = progress.current
-    was_last = progress.is_last_batch and batches.processed == batches.ready > 0  # is_last_batch is set before that batch is processed
+    was_last = progress.is_last_batch and batches.processed == batches.ready > 0  # is_last_batch is set before the last batch is processed
     return bool(batches.processed >= trainer.num_training_batches or was_last)
 
 

@@ -112,7 +112,7 @@ def options_of(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _task_in(path: Path, otherwise: str) -> str:
-    """Return the ``task`` in a configuration file, or ``otherwise`` if it names none.
+    """Return the ``task`` in a configuration file, or ``otherwise`` if the file names no task.
 
     Raises:
         InputError: the file cannot be read, or is not a mapping of options.

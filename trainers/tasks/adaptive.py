@@ -84,7 +84,7 @@ class AdaptiveNodeClassifier(NodeClassifier):
             self._set_scores()
 
     def _take_scores(self) -> bool:
-        """Store w and b if the next batch begins a new epoch, and return whether it does."""
+        """If the next batch begins a new epoch, store w and b. Return whether it begins an epoch."""
         epoch = self.current_epoch
         begins = bool(self.sampled_epoch != epoch)
         if begins:
@@ -157,7 +157,8 @@ def sampling_variance(block: Block, hidden: Tensor, degrees: Tensor, draws: Tens
     pairs, copies = torch.unique(destination * block.num_src + source, return_counts=True)
     transitions = copies / degrees[pairs // block.num_src]
     squares = hidden.new_zeros(block.num_src).index_add_(0, pairs % block.num_src, transitions.to(hidden.dtype) ** 2)
-    each = squares * hidden.square().sum(1) / torch.where(draws > 0, probabilities, 1) ** 2  # |X|**2 of each draw
+    # |X|**2, where X is the contribution of a draw to the estimate
+    each = squares * hidden.square().sum(1) / torch.where(draws > 0, probabilities, 1) ** 2
     shares = draws / count
     weights = (block.weights / degrees[destination]).to(hidden.dtype)
     means = hidden.new_zeros(block.num_dst, hidden.shape[1]).index_add_(0, destination, weights[:, None] * hidden[source])

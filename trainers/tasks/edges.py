@@ -81,7 +81,7 @@ class EdgeDataModule(NodeDataModule):
         Raises:
             InputError: the sampler is not suitable, edges have no labels, or ratios are given for a data set with splits; see also ``share_out_edges``.
         """
-        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # ``prepare`` reads them
+        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # ``prepare`` reads these attributes
         super().__init__(dataset, sampler, **options)
 
     def prepare(self, data: Dataset) -> Dataset:
@@ -229,7 +229,7 @@ class EdgePredictor(LabelMixin, GraphTask):
             self.compute_loss(stage, outputs, self._labels_of(ids))
 
     def _decoded(self, vectors: Tensor, pairs: Tensor, ids: Array) -> Tensor:
-        """Return outputs (N, C) for the edges ``ids`` (N,), whose ends are the rows ``pairs`` (2, N) of ``vectors``."""
+        """Return outputs (N, C) for the edges ``ids`` (N,), whose ends have the embeddings in the rows ``pairs`` (2, N) of ``vectors``."""
         attr = self._datamodule.data.edge_attr
         features = [] if attr is None else [as_tensor(np.take(attr, ids, axis=0)).to(self.device).float()]
         outputs: Tensor = self.decoder(*vectors[pairs], *features)

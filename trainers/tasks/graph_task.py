@@ -197,7 +197,7 @@ class GraphTask(ExactTask):
 
     @property
     def _eval_hops(self) -> int:
-        """Number of hops in batches of full neighbourhoods, for models without ``layer``: the sampler's, and for ``edge_index`` at least ``num_layers``."""
+        """Number of hops in full-neighbour batches for models without ``layer``: the sampler's; for models with ``edge_index`` at least ``num_layers``."""
         hops: int = self._datamodule.num_hops
         layers = getattr(self.model, "num_layers", None) if self.forward_inputs == "edge_index" else None
         return max(hops, layers) if isinstance(layers, int) else hops
@@ -326,7 +326,8 @@ class HeteroTask(ExactTask):
         super().setup(stage)
         data = self._datamodule.data
         for kind, standardize in self.model.standardize.items() if stage == "fit" and isinstance(self.model, HeteroGNN) else ():
-            if kind in data.x and data.x[kind].shape[1] == len(standardize.mean):  # for other sizes the subclass raises
+            # skips features of the wrong width, for which the subclass raises an error
+            if kind in data.x and data.x[kind].shape[1] == len(standardize.mean):
                 train = data.splits.get("train") if kind == data.seed_type else None
                 standardize.fit(data.x[kind], np.arange(data.graph.num_nodes[kind]) if train is None else train)
 

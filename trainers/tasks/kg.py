@@ -256,7 +256,7 @@ class TriplePredictor(ScoredModule):
     def _logits(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and targets for a custom loss, as the class docstring describes them."""
         others = self.triple_score.match(queries, vectors[negatives])
-        if self._datamodule.sampler.num_negatives is None:  # all entities in order
+        if self._datamodule.sampler.num_negatives is None:  # the negatives are all entities, in order
             return others, torch.argsort(negatives)[answers]
         own = self.triple_score.match_own(queries, vectors[answers])
         return torch.cat([own[:, None], others.masked_fill(negatives == answers[:, None], -torch.inf)], 1), torch.zeros_like(answers)

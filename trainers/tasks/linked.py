@@ -170,7 +170,7 @@ class LinkTaskMixin(ExactTask):
             num_links = int(labels.sum())
             links, others = scores[:num_links, None], scores[num_links:]
             total = -F.logsigmoid(links - others.view(num_links, len(others) // num_links)).sum()
-            scores, labels = others, labels[num_links:]  # the mean is over comparisons of a link and a negative
+            scores, labels = others, labels[num_links:]  # the mean is over all comparisons of a link with a negative
             if not len(labels):  # with negatives "in_batch", a batch of one link has no negatives
                 return total
         elif self.loss is not None:
@@ -232,7 +232,7 @@ class LinkTaskMixin(ExactTask):
             metric_of(self.losses, stage).update(loss)
 
     def _count_own(self, stage: str, name: str, *found: Tensor) -> None:
-        """Update the metrics of the relation ``name``, if it has its own."""
+        """Update the metrics of the relation ``name``, if metrics are kept for this relation alone."""
         for metric in self.collection_of(stage):
             if (key := own_score(stage, str(metric), name)) in self.further:
                 metric_of(self.further, key).update(*found)

@@ -131,12 +131,12 @@ class ScoredModule(LightningModule):
             InputError: the file is damaged, contains code, or is not a checkpoint.
         """
         if isinstance(checkpoint_path, str | os.PathLike) and "://" not in str(checkpoint_path):
-            CheckpointFiles().load_checkpoint(os.fspath(checkpoint_path), "cpu", weights_only)  # gives clearer errors than torch
+            CheckpointFiles().load_checkpoint(os.fspath(checkpoint_path), "cpu", weights_only)  # raises clearer errors than torch would
         return super().load_from_checkpoint(checkpoint_path, map_location, hparams_file, strict, weights_only, **options)
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
-        """Buffers that DDP must not broadcast from rank 0 at every step: those of each rank, and those that belong to the data."""
+        """Buffers that DDP must not broadcast from rank 0 at every step: buffers that differ between ranks, and buffers that belong to the data."""
         saved = self.state_dict(keep_vars=True)
         return [*self.tables_of_rank, *(name for name, _ in self.named_buffers() if name not in saved)]
 
@@ -160,7 +160,8 @@ class ScoredModule(LightningModule):
 
     def save_hyperparameters(self, *args: Any, ignore: Any = (), frame: FrameType | None = None, logger: bool = True) -> None:
         """Save the arguments of ``__init__``, without objects: a checkpoint has plain values only, such as the names of metric and loss."""
-        names = {name: self.hparams[name] for name in _OBJECTS if name in self.hparams}  # Lightning deletes those to be ignored
+        # kept here, since Lightning deletes the ignored names
+        names = {name: self.hparams[name] for name in _OBJECTS if name in self.hparams}
         super().save_hyperparameters(*args, ignore=[*ignore, *_OBJECTS], frame=frame or sys._getframe(1), logger=logger)
         self.hparams.update(names)
 
@@ -178,7 +179,7 @@ class ScoredModule(LightningModule):
         self.score_name = self.score_title = str(next(iter(own.keys())))
         self.hparams["metric"] = name_of(metric)
         self._clone_own = own.clone
-        if keeps_outputs(own):  # in training, a checkpoint within an epoch would contain all outputs so far
+        if keeps_outputs(own):  # not computed in training, where a checkpoint within an epoch would contain all outputs so far
             self.scored = [stage for stage in self.scored if stage != "fit"]
 
     @property
@@ -399,7 +400,7 @@ class ScoredModule(LightningModule):
                 metric._update_count = 1  # else the metric warns that compute is called before update
 
     def _figures(self) -> dict[str, tuple[Metric, str, Tensor]]:
-        """Return the state tensors of the training metrics, as (metric, attribute, value) by name."""
+        """Return the state tensors of the training metrics by name, each as (metric, attribute, value)."""
         return {
             f"{kind}.{name}": (metric, name, value)
             for kind, metric in self._fit_metrics().items()

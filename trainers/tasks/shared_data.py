@@ -80,7 +80,8 @@ class SharedDataModule(LightningDataModule):
         if isinstance(trainer, Trainer) and trainer.state.status == TrainerStatus.RUNNING and trainer.world_size > 1:
             from hoptrain.trainers.callbacks.rendezvous import rendezvous
 
-            self._store = rendezvous(trainer, waits_for_all=self._is_partitioned)  # kept alive until the process group exists
+            # a reference that keeps the store alive until the process group exists
+            self._store = rendezvous(trainer, waits_for_all=self._is_partitioned)
 
     @abstractmethod
     def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
@@ -358,7 +359,7 @@ class SampledDataModule(SharedDataModule):
         return np.arange(self.data.num_seed_nodes)
 
     def _node_batches(self, nodes: Array) -> DataLoader[NodeBatch] | EpochLoader[Any]:
-        """Return a loader of one batch with this rank's contiguous part of ``nodes``. So all ranks make the same number of steps.
+        """Return a loader of one batch with this rank's contiguous part of ``nodes``. Thus all ranks have the same number of steps.
 
         With an ``eval_sampler``, return a loader of its mini-batches, in the order of the nodes.
         """
@@ -400,7 +401,10 @@ def open_data(data: str | Data, load: Callable[..., Data], **options: Any) -> Da
 
 
 def _conversion(data: Any, kind: type[Any]) -> str | None:
-    """Return the text of the call that converts an object of PyG, DGL or networkx to a data set, if possible to ``kind``; None for other objects."""
+    """Return the text of the call that converts an object of PyG, DGL or networkx to a data set, of class ``kind`` if possible.
+
+    Returns None for objects of other libraries.
+    """
     classes = {base.__name__: base.__module__.partition(".")[0] for base in type(data).__mro__}
     if "HeteroData" in classes:
         return "HeteroDataset.from_pyg(data)"
@@ -441,7 +445,7 @@ def _facts(schedule: StepSchedule) -> dict[str, int]:
 
 
 def _sampler_device(device: str, gpu: int | None, num_workers: int) -> str:
-    """Return the device to sample on, with the number of the training GPU, which workers cannot know.
+    """Return the device to sample on. It includes the index of the training GPU, which workers cannot know.
 
     Args:
         device: value of the option ``sampler_device``.

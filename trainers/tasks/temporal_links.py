@@ -265,7 +265,7 @@ class EventPredictor(ScoredModule):
         return loss
 
     def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return the sum of the losses of pairs (P,)."""
+        """Return the sum of the losses over pairs (P,)."""
         if self.loss is not None:
             return row_losses(self.loss, scores, labels).sum()
         return F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")

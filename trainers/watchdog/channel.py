@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-_LONGEST = 1 << 16  # maximum bytes of a line; a longer one closes the channel
+_LONGEST = 1 << 16  # maximum number of bytes of a line; a longer line closes the channel
 
 
 class Channel:
@@ -24,7 +24,7 @@ class Channel:
         self._socket = end
         self._expected = f"{key}\n".encode() if key else b""
         self._rest = b""
-        self._lock = threading.Lock()  # two threads of a rank send
+        self._lock = threading.Lock()  # needed because two threads of a rank send
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket, for a selector."""

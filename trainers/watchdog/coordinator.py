@@ -85,8 +85,8 @@ class Coordinator:
     def _reported(self, now: float) -> Failure | None:
         """Return the first failure that a watchdog reported.
 
-        The death of a process counts at once, an exception after ``WINDOW_S``. An exception about a lost connection counts only if there is no other
-        report. Exit code 0 is a failure only if the other ranks do not end too, since ``--help`` ends all ranks with code 0.
+        The death of a process counts at once, an exception after ``WINDOW_S``. An exception about a lost connection counts only if there is no report of
+        another kind. Exit code 0 is a failure only if other ranks do not end too, since ``--help`` ends all ranks with code 0.
         """
         for _, report in self._reports:
             if report.kind in ("died", "asked"):
@@ -96,7 +96,8 @@ class Coordinator:
         due = [now >= heard + (SILENCE_S if report.kind == "left" else WINDOW_S) for heard, report in self._reports]
         if not any(due):
             return None
-        first = min(self._reports, key=lambda report: _RANKING.index(report[1].kind))[1]  # among equals, min returns the earliest
+        # min returns the earliest of several reports of the same kind
+        first = min(self._reports, key=lambda report: _RANKING.index(report[1].kind))[1]
         return Failure(first.rank, "failed", first.text)
 
     def _seen(self, now: float) -> Failure | None:

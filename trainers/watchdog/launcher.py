@@ -26,12 +26,16 @@ def end_with_launcher() -> None:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or any(thread.name == _THREAD for thread in threading.enumerate()):
         return
     launcher = ProcessProbe(_launcher())
-    _check_store()  # must follow the probe: if torchrun ended before the probe was made, the probe watches an unrelated process, and this check raises
+    # must follow the probe: if torchrun ended before the probe was made, the probe watches an unrelated process, and this check raises
+    _check_store()
     threading.Thread(target=_end_with, args=(launcher,), name=_THREAD, daemon=True).start()
 
 
 def _launcher() -> int:
-    """Return the process id of torchrun: the nearest ancestor process without the environment variable that torchrun sets. A script may run between the two."""
+    """Return the process id of torchrun: the nearest ancestor process without the environment variable that torchrun sets.
+
+    Another process, such as a script, may run between torchrun and this process.
+    """
     pid = os.getppid()
     while pid > 1 and _MARK in b"\0" + _read(f"/proc/{pid}/environ"):
         pid = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])

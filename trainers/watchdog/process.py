@@ -120,26 +120,26 @@ class WatchdogProcess:
         return False
 
     def _check_end(self) -> None:
-        """Check whether the rank still runs; if not, report how it ended, once."""
+        """Check whether the rank still runs. If it has ended, report once how it ended."""
         was_gone = self._probe.is_gone
         self._probe.look()
         if was_gone or not self._probe.is_gone:
             return
         if self._probe.end is not None:
             self._selector.unregister(self._probe.end)
-        self._on_rank()  # read its last messages
+        self._on_rank()  # reads the last messages of the rank
         if not self._kind and not self._is_done:
             what, where = _crash_of(self._crash)
             kind = "asked" if self._probe.was_asked() else "died"
             self._end(kind, f"{self._probe.how_it_ended(what)}{where}{last_seen(self._position)}")
 
     def _end(self, kind: str, text: str) -> None:
-        """Report that the rank ends, or has ended."""
+        """Report to the coordinator that the rank is ending or has ended."""
         self._kind = kind
         self._give_up_at = self._now + _TIDY_S + _KERNEL_S
         if self._coordinator is not None:
             self._report(kind=kind, text=text)
-        else:  # there is no coordinator that could decide
+        else:  # without a coordinator, this watchdog decides
             kind = kind if kind in ("died", "asked") else "failed"
             self._act_on(Failure(self._rank, kind, f"rank {self._rank} {text}"))
 
@@ -170,7 +170,7 @@ class WatchdogProcess:
         """Handle a failure that the rank reports. The rank waits for the coordinator's decision, unless it was asked to end by a signal."""
         if self._failure is None:
             self._end(kind, text)
-        elif kind == "asked":  # other ranks got the signal, too
+        elif kind == "asked":  # the ranks got a signal, which reached the other ranks, too
             self._kind, self._line = kind, ""
             self._tell_at, self._kill_at = inf, self._now + _TIDY_S
 
@@ -201,17 +201,17 @@ class WatchdogProcess:
             self._lose_coordinator("rank 0 has ended, and so has its watchdog")
 
     def _lose_coordinator(self, text: str) -> None:
-        """End the rank because the connection to the coordinator is lost, which can then neither decide nor request the end."""
+        """End the rank because the connection is lost to the coordinator, which otherwise decides on the end and requests it."""
         self._act_on(Failure(0, "died", text))
         self._hurry()
 
     def _hurry(self) -> None:
-        """If the end of the rank is already scheduled (``_tell_at``), move it to now."""
+        """Ask the rank to end now, if this is already scheduled for later (``_tell_at``)."""
         if self._tell_at < inf:
             self._tell_at = self._now
 
     def _act_on(self, failure: Failure) -> None:
-        """End the rank, or let it end, and prepare the line to print. Only the first failure counts."""
+        """React to a failure: end the rank or let it end, and prepare the line to print. Only the first failure counts."""
         if self._failure is not None:
             return
         self._failure = failure

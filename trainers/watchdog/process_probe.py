@@ -32,7 +32,7 @@ class ProcessProbe:
         with suppress(OSError):
             self.end = os.pidfd_open(pid)
         self.is_gone = self.is_stopped = self.is_still = False
-        self._code: int | None = None  # encoded like the status of waitpid
+        self._code: int | None = None  # exit status in the encoding of waitpid
         self._started = ""
         self._cpu = 0
         self.look()

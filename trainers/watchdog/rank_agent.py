@@ -23,7 +23,7 @@ ADDRESS = "HOPTRAIN_WATCH"
 """Name of the environment variable with the coordinator's address, for ranks that rank 0 launches."""
 _BEAT_S = 1.0
 _START_S = 60.0  # seconds for the watchdog to start: on a busy machine an interpreter takes seconds
-_DECISION_S = 30.0  # seconds to wait for a decision, longer than any takes; the error must be printed even if none comes
+_DECISION_S = 30.0  # seconds to wait for the coordinator's decision, longer than any decision takes; then the error is printed without it
 _BROKEN = {"DistError", "LostStageError", "ConnectionError", "EOFError"}
 """Names of the exception classes raised for a broken connection. torch also raises plain RuntimeErrors, recognised by ``_BROKEN_TEXTS``."""
 _BROKEN_TEXTS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
@@ -68,7 +68,8 @@ class RankAgent:
         with theirs:
             self._process = _start(rank, world_size, host, theirs.fileno(), read_end)
         os.close(read_end)
-        self._reports_crashes = _reports_on_stderr or not faulthandler.is_enabled()  # otherwise the user's own faulthandler stays
+        # False if the user has enabled faulthandler, whose settings then stay
+        self._reports_crashes = _reports_on_stderr or not faulthandler.is_enabled()
         if self._reports_crashes:
             faulthandler.enable(self._crash, all_threads=False)  # reports the line of a segmentation fault
         self._channel = Channel(ours)
@@ -152,7 +153,7 @@ class RankAgent:
 
 
 def _start(rank: int, world_size: int, host: str, link: int, crash: int) -> subprocess.Popen[bytes]:
-    """Start a watchdog in a process group of its own, which signals of a terminal or a launcher do not reach."""
+    """Start a watchdog in its own process group, so that signals of a terminal or a launcher do not reach it."""
     program = "from hoptrain.trainers.watchdog.process import main; main()"
     return subprocess.Popen(
         python("-c", program, os.getpid(), rank, world_size, host, link, crash),

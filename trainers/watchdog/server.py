@@ -49,7 +49,7 @@ class Server:
     def _accept(self) -> None:
         try:
             channel = Channel(self._socket.accept()[0], self._key)
-        except OSError:  # the other end has closed it already
+        except OSError:  # the other end has already closed the connection
             return
         if len(self._unauthenticated) >= MOST_UNAUTHENTICATED:
             self._drop(next(iter(self._unauthenticated)))
@@ -57,7 +57,7 @@ class Server:
         self._selector.register(channel, selectors.EVENT_READ, partial(self._hear, channel))
 
     def _hear(self, channel: Channel) -> None:
-        if channel not in self._unauthenticated and channel not in self._peers:  # closed since the selector reported it
+        if channel not in self._unauthenticated and channel not in self._peers:  # the channel was closed after the selector reported it
             return
         messages = channel.receive()
         for message in messages or []:

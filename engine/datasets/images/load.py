@@ -117,7 +117,7 @@ def _read_digits() -> ImageSet:
 
 
 def _with_val(name: str, train: tuple[Array, Array], test: tuple[Array, Array]) -> ImageSet:
-    """Return an image set from training and test (x, y), with a validation split taken from the training images."""
+    """Return an image set from pairs (x, y) for training and testing. Some training images become the validation split."""
     count, total = len(train[1]), len(train[1]) + len(test[1])
     order = permutation(count, 0, 0)
     bound = count - count // _VAL_SHARE

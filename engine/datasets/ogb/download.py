@@ -51,7 +51,7 @@ def download(release: Release, folder: Path) -> None:
         raise unusable(folder.parent, "written", error) from error
     patience = socket.getdefaulttimeout()
     try:
-        socket.setdefaulttimeout(_STALL_S)  # ogb sets no timeout
+        socket.setdefaulttimeout(_STALL_S)  # a timeout for downloads, since ogb sets none
         extract_zip(download_url(release.url, str(scratch)), str(scratch))
         (scratch / release.archive).rename(folder)
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:

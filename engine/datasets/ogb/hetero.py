@@ -62,7 +62,7 @@ def _features(raw: Path, kind: str) -> Path:
 
 
 def _one_of(stem: Path) -> str:
-    """Return the only type whose flag is set in a table of (type, flag).
+    """Read a table of (type, flag), and return the only type whose flag is set.
 
     Raises:
         InputError: no flag is set, or several are.

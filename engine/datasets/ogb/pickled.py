@@ -61,9 +61,10 @@ _KNOWN: dict[tuple[str, str], Any] = {
     **{(f"numpy.{core}.multiarray", "_reconstruct"): partial(Record, "array") for core in ("core", "_core")},
     **{("torch", f"{name}Storage"): code for name, code in _STORAGES.items()},
     ("torch._utils", "_rebuild_tensor_v2"): partial(Record, "tensor"),
-    ("collections", "OrderedDict"): dict,  # backward hooks of a tensor
+    ("collections", "OrderedDict"): dict,  # class of the backward hooks of a pickled tensor
     ("_codecs", "encode"): _encode,
-    **{(module, "bytes"): lambda: b"" for module in ("__builtin__", "builtins")},  # empty bytes in protocol 2
+    # pickle protocol 2 stores empty bytes as a call of bytes()
+    **{(module, "bytes"): lambda: b"" for module in ("__builtin__", "builtins")},
 }
 
 

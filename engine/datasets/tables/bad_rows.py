@@ -18,7 +18,7 @@ SHOWN = 50
 
 @dataclass
 class _Group:
-    """The bad rows of a file that break one rule in one column: their number, and the first of them."""
+    """A group of bad rows of a file that break the same rule in the same column: their number, and the first row and its value."""
 
     place: int
     value: str

@@ -47,7 +47,8 @@ def parsed(kind: Kind, cell: str) -> Any:
     cell = cell.strip()
     if WHOLE.fullmatch(cell):
         return int(cell)
-    number = math.nan if "," in cell else as_number(cell)  # accept 7.0, which programs write in columns with missing values; 007 is a name
+    # 7.0 counts as 7, since programs write it in columns with missing values; 007 is a name
+    number = math.nan if "," in cell else as_number(cell)
     return int(number) if abs(number) < EXACT and number.is_integer() and not _LEADING_ZERO.match(cell) else None
 
 

@@ -149,7 +149,7 @@ def read_numbers(
 
 
 def _has_nan(numbers: Array) -> Array:
-    """Return which rows (N,) of numbers (N,) or (N, D) have a NaN."""
+    """Return (N,) bool, True for each row of ``numbers`` (N,) or (N, D) that has a NaN."""
     found = np.isnan(numbers)
     return found if found.ndim == 1 else np.any(found, axis=1)
 

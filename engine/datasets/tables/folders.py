@@ -200,7 +200,7 @@ class _Type:
     """The contents of a node type's table: node numbers, features and their encodings, labels and splits."""
 
     def __init__(self, path: Path) -> None:
-        """Read the type's table."""
+        """Read the table of a node type."""
         bad = BadRows()
         file = Table(path, header=True)
         file.rename(renamed(file.names, VERTEX_NAMES))
@@ -218,7 +218,7 @@ class _Edges:
     """The contents of a relation's table: node numbers of both ends, features and their encodings, and ``weights`` and ``times`` in ``rest``."""
 
     def __init__(self, path: Path, sources: Vertices, destinations: Vertices) -> None:
-        """Read the relation's table. The attribute ``left`` has the columns that cannot be converted to features and are left out."""
+        """Read the table of a relation. The attribute ``left`` names the columns that are left out, since they cannot be converted to features."""
         table = Table(path, header=True)
         table.rename(renamed(table.names, EDGE_NAMES))
         columns = EdgeColumns.of(table, features_of(table))

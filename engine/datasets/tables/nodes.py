@@ -64,7 +64,7 @@ class VertexTable:
         self.x = narrow_features(np.concatenate(rows)[kept]) if self.encodings else None
 
     def _without_repeats(self, ids: Array, places: Array) -> Any:
-        """Return a selection of the rows without repeated ids, and report each repetition to ``bad``."""
+        """Return an index that selects the first row of each id, and report repeated ids to ``bad``."""
         import pandas  # type: ignore[import-untyped]
 
         again = pandas.Series(ids, dtype=object).duplicated().to_numpy(bool)
@@ -189,7 +189,7 @@ class Vertices:
             return np.where((ids >= 0) & (ids < self._count), ids, -1)
         if self.is_number:
             self._seen.append(pandas.unique(ids))
-            # Merge when the size has doubled, so that each id is sorted only a few times.
+            # Merge when the number of ids has doubled, so that each id is sorted only a few times.
             if sum(map(len, self._seen[1:])) > max(len(self._seen[0]), 1 << 22):
                 self._seen = [np.unique(np.concatenate(self._seen))]
             return ids

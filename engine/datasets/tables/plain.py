@@ -135,7 +135,7 @@ def _about(
     progress: Progress | None,
     reading: Reading,
 ) -> dict[str, VertexTable | Array]:
-    """Read the files with features, labels and splits. Return them by role: as tables, or as arrays with one row per node."""
+    """Read the files with features, labels and splits. Return the contents by role, as tables or as arrays with one row per node."""
     about: dict[str, VertexTable | Array] = {}
     for role, source in sources.items():
         if isinstance(source, Path) and source.suffix == ".npy":
@@ -177,7 +177,7 @@ def _meta(
 
 
 def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_by: Table) -> Vertices:
-    """Return the mapping from ids to nodes, from the feature table, the rows of an array, or else all ids in the tables."""
+    """Return the mapping from ids to nodes. It is built from the feature table, the rows of an array, or else from all ids in the tables."""
     features = about.get("features")
     if isinstance(features, VertexTable):
         return Vertices(features.ids, is_number=is_number, source=features.path.name)
@@ -351,7 +351,7 @@ def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
 
 
 def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: Path | None) -> tuple[Graph, Array | None, int]:
-    """Build the graph from the arrays of ``edge_pieces``. Return the graph, edge features by edge id, and the number of rows that repeat a pair."""
+    """Build the graph from the arrays of ``edge_pieces``. Return the graph, edge features by edge id, and the number of rows that repeat a pair of nodes."""
     is_first = _first_of_pair(own, num_nodes) if undirected and "times" not in own else None
     own = _with_reverses(own, scratch) if undirected else own
     graph = Graph.from_edges(own["src"], own["dst"], num_nodes, weights=own.get("weights"), times=own.get("times"))
@@ -360,12 +360,12 @@ def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: 
     num_rows = len(is_first)
     is_kept = np.concatenate(
         [is_first, is_first[own["src"][:num_rows] != own["dst"][:num_rows]]]
-    )  # indexed by edge id; loops have no reverse
+    )  # indexed by edge id; self-loops have no reverse edge
     return graph.with_edges(is_kept[graph.ids_of(np.arange(graph.num_edges))]), own.get("features"), num_rows - int(is_first.sum())
 
 
 def _first_of_pair(own: Mapping[str, Array], num_nodes: int) -> Array:
-    """Return which rows are the first with their unordered pair of nodes, (E,) bool."""
+    """Return (E,) bool, True for the first row of each unordered pair of nodes."""
     pairs = Graph.from_edges(np.minimum(own["src"], own["dst"]), np.maximum(own["src"], own["dst"]), num_nodes).without_repeats()
     is_first = np.zeros(len(own["src"]), bool)
     is_first[pairs.ids_of(np.arange(pairs.num_edges))] = True
@@ -373,7 +373,7 @@ def _first_of_pair(own: Mapping[str, Array], num_nodes: int) -> Array:
 
 
 def _with_reverses(own: Mapping[str, Array], scratch: Path | None) -> dict[str, Array]:
-    """Return all edges, followed by the reverse of each that is not a loop."""
+    """Return all edges, followed by the reverses of all edges except self-loops."""
     with _spools(scratch) as spools:
         for is_reverse in (False, True):
             for begin in range(0, len(own["src"]), _PIECE):

@@ -158,7 +158,7 @@ class Table:
             return line.split()
         try:
             return [cell.strip() for cell in next(csv.reader([line], delimiter=self.delimiter, skipinitialspace=True), [])]
-        except csv.Error:  # a cell exceeds 131,072 characters
+        except csv.Error:  # raised if a cell exceeds 131,072 characters
             return [line]
 
     def _text_pieces(self, kinds: Mapping[str, Kind], bad: BadRows) -> Iterator[tuple[Piece, float]]:
@@ -203,7 +203,7 @@ class Table:
         mark = r"\s+" if self.delimiter == " " else self.delimiter
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows with more cells than the header
+                warnings.simplefilter("error", pandas.errors.ParserWarning)  # raise for rows with more cells than the header
                 frame = pandas.read_csv(io.BytesIO(block), sep=mark, dtype=dtypes, skipinitialspace=True, **options)
         except (ValueError, pandas.errors.ParserWarning, OverflowError):
             return None
@@ -213,7 +213,7 @@ class Table:
         last = frame.iloc[:, -1]
         is_whole = b'"' not in block and block.count(self.delimiter.encode()) == len(frame) * (len(self._all) - 1)
         if last.dtype.kind not in "iufb" and (last.isna() | (last == "")).any() and not is_whole:
-            return None  # some rows may have fewer cells
+            return None  # some rows may have fewer cells than the header
         of_truth = [name for name, kind in kinds.items() if kind == "cell" and frame[name].dtype == bool]
         frame = frame.astype(dict.fromkeys(of_truth, str))
         texts = [name for name in kinds if frame[name].dtype.kind not in "iuf"]
@@ -276,7 +276,7 @@ class Table:
         return [str(field.type) for field in self._file.schema_arrow]
 
     def _frames(self, places: Sequence[int]) -> Iterator[tuple[Any, int]]:
-        """Yield data frames of the columns at ``places``, each with some of the rows, and the number of all rows of the table."""
+        """Yield pairs: a data frame of some rows with the columns at ``places``, and the number of rows of the whole table."""
         names = [self._file.schema_arrow.names[place] for place in places]
         for batch in self._file.iter_batches(batch_size=1 << 18, columns=names):
             yield batch.to_pandas(integer_object_nulls=True)[names], max(self._file.metadata.num_rows, 1)
@@ -308,7 +308,7 @@ class FrameTable(Table):
 
 
 class _Wrong(NamedTuple):
-    """The reason why a line cannot be read: what is wrong, the wrong value, and the rule with its remedy."""
+    """A record that explains why a line cannot be read: the problem, the invalid value, and the rule with its remedy."""
 
     what: str
     value: str
@@ -320,7 +320,7 @@ def _lines(block: bytes) -> list[bytes]:
 
 
 def _has_others(block: bytes, is_header: bool) -> bool:
-    """Return whether a block has lines other than rows: a header, comments, empty lines."""
+    """Return whether a block has lines that are not rows: a header, comments or empty lines."""
     text = np.frombuffer(b"\n" + block + b"0", np.uint8)
     return is_header or bool(np.isin(text[np.flatnonzero(text == ord("\n")) + 1], list(b"#%\n\r")).any())
 
@@ -348,7 +348,7 @@ def _opened(read: Callable[[], Any], path: Path) -> Any:
         return read()
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, zlib.error) as error:  # pyarrow raises ValueErrors
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # pyarrow raises subclasses of ValueError
         remedy = "give the path of an existing file" if isinstance(error, FileNotFoundError) else "write the file again"
         raise InputError(f"{path} cannot be read ({one_line(error)}): {remedy}") from None
 
@@ -362,7 +362,7 @@ def _parquet() -> Any:
 
 
 def _of_frame(path: Path, name: str, kind: Kind, values: Array) -> Array:
-    """Convert a column of a data frame to its kind's dtype. Missing numbers become NaN, missing texts "", dates their ISO notation."""
+    """Convert a data frame's column to the dtype of ``kind``. Missing numbers become NaN, missing texts "", and dates texts in ISO notation."""
     import pandas
 
     if kind in ("id", "time"):

@@ -69,7 +69,7 @@ def own_columns(graph: Graph, place: Array, bounds: Array, part: int) -> OwnColu
 
 
 def _copied(graph: Graph, array: Array, nodes: Array, number: int) -> Array:
-    """Return the entries of an array (E,) for the edges into ``nodes``, (number,)."""
+    """Return the elements of an array (E,) that belong to the edges into ``nodes``, (number,)."""
     ends, out = np.empty(len(nodes) + 1, np.int64), np.empty(number, array.dtype)
     copy_columns(graph.indptr, array, nodes.astype(graph.indices.dtype), len(nodes), ends, out)
     return out

@@ -95,7 +95,7 @@ class GCNConv(pyg.GCNConv):
     def _norms(self, edges: SampledEdges, edge_weight: Tensor | None, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return the weights (M,) of the edges, 0 for self-loops, and the weights (N, 1) of the nodes' own rows, by PyG's ``gcn_norm``.
 
-        As in PyG, they are computed from the degrees in the batch, not in the whole graph. They are cached with the edges for the other layers.
+        As in PyG, the weights are computed from the degrees in the batch, not in the whole graph. The weights are cached with the edges for further layers.
         """
         if not self.normalize:
             return edge_weight, None

@@ -54,7 +54,7 @@ class LazyRows(Tensor):
         """Return all rows, as a plain tensor. From now on everything reads and changes this tensor."""
         if self._whole is None:
             self._whole = self._others.after(self)
-            del self._others  # also frees the tensors that it reads
+            del self._others  # frees the deferred computation and the tensors that it reads
         return self._whole
 
     @classmethod
@@ -151,7 +151,7 @@ def _each_row_of_all(func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _along_columns(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Apply a function whose second argument is ``dim``, if that is the dimension of the columns."""
+    """Apply a function whose second argument is ``dim``, if ``dim`` is the dimension of the columns."""
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     return _each_row_of_all(func, *args, **kwargs) if dim in (1, -1) else NotImplemented
 

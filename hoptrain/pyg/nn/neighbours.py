@@ -112,7 +112,7 @@ def reduction_of(layer: MessagePassing) -> Literal["sum", "mean"] | None:
 
 
 def _is_changed(layer: MessagePassing, kind: type[MessagePassing]) -> bool:
-    """Return whether a layer passes messages in another way than PyG's class ``kind``: by a subclass, a hook or an option."""
+    """Return whether a subclass, a hook or an option makes a layer pass messages differently from PyG's class ``kind``."""
     if layer.flow != "source_to_target" or layer.explain or layer.decomposed_layers != 1 or any(getattr(layer, name) for name in _HOOKS):
         return True
     return layer.node_dim not in (0, -2) or any(name in vars(layer) for name in _OVERRIDABLE) or _overrides(type(layer), kind)  # type: ignore[arg-type]

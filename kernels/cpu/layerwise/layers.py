@@ -215,7 +215,7 @@ def connect(indptr, indices, nodes, num_dst, table, known, bits, num_bits, arriv
 
 @cpu_kernel
 def _keep_drawn(indices, num_edges, hits, table, nodes, known, arrivals, num_dst, num_src, edges):
-    """Keep the edges among ``edge_ids[num_edges:hits]`` whose sources were drawn. Return the numbers of sources and of edges."""
+    """Keep the edges among ``edge_ids[num_edges:hits]`` whose sources were drawn. Return the number of sources and the number of edges."""
     entries, slot_bits, id_bits, stamp = table.entries, table.slot_bits, table.id_bits, table.stamp
     counts, weights, sources = known.counts, known.weights, known.places
     edge_ids, out_indices, out_weights = edges.edge_ids, edges.indices, edges.weights

@@ -73,7 +73,7 @@ def find_importances(columns, fanout, rounds, known, column):
             source = np.uint64(ids[e])
             least[source] = min(least[source], degree)
     for v in range(len(least)):
-        values[v, 0] = _even_scale(np.int64(least[v]), fanout)  # meaningless, but never read, for a node that is not a source
+        values[v, 0] = _even_scale(np.int64(least[v]), fanout)  # for nodes that are not sources the value is meaningless, but never read
     for _ in range(1, rounds):
         factor[:] = 0.0
         for i in range(len(begins)):
@@ -101,7 +101,7 @@ def _ask_ids(begins, ids, i):
 
 @cpu_kernel
 def _gather(begin, degree, ids, values, fanout, column):
-    """Gather importances and words of a column's sources, and return ``scale_of`` the importances."""
+    """Gather the importances and random words of a column's sources, and return ``scale_of`` for these importances."""
     importances, words, inverses = column
     first = np.uint64(begin)
     for j in range(np.uint64(degree)):

@@ -91,7 +91,7 @@ def keep_evenly(indptr, indices, nodes, cursor, last, fanout, address, sources, 
 def _fill_lanes(indptr, indices, nodes, cursor, last, fanout, sources):
     """Copy columns from ``cursor`` on until the lanes are full. Columns whose edges are all taken need no lanes.
 
-    Returns the number of lanes in use, the number of edges passed, and the cursor after them.
+    Returns the number of lanes in use, the number of edges between the old and the new cursor, and the new cursor.
     """
     lanes, edges = 0, 0
     i, offset = cursor.destination, cursor.offset
@@ -189,7 +189,9 @@ def keep_evenly_known(indptr, indices, nodes, cursor, last, fanout, word_of, hig
 
 @cpu_kernel
 def _choose(indices, begin, number, high_of, highest, chosen):
-    """Write the offsets of those of ``number`` edges from ``begin`` on whose source has an upper byte up to ``highest``. Return their number.
+    """Select edges whose source's random word has an upper byte of at most ``highest``, among ``number`` edges from ``begin`` on.
+
+    Write the offsets of the selected edges to ``chosen``, and return their number.
 
     The loop branches if such edges are rare. Indices are unsigned because Numba would check signed ones for negative values.
     """

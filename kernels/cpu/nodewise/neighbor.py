@@ -191,7 +191,7 @@ def column_of(indptr, alias, weighted, vertex):
 
 @cpu_kernel
 def _locate(columns, nodes, begin, end, rule, lanes, edges, num_edges):
-    """Assign a lane to each destination of a chunk that draws; the others take all their edges here. Return the numbers of lanes and edges."""
+    """Assign a lane to each destination of a chunk that draws, and take all edges of the remaining ones. Return the number of lanes and of edges."""
     indptr, alias, weighted, indices = columns.indptr, columns.alias, rule.weighted, columns.indices
     edge_ids, out_indptr = edges.edge_ids, edges.indptr
     num_lanes = 0

@@ -204,7 +204,7 @@ def _admit(columns, keys, begin, end, last, bounds, lanes):
 
 @cpu_kernel
 def _assign_lanes(begin, end, rule, lanes):
-    """Assign a lane to each node that draws, except with shares of the degree, which are drawn without lanes. Return the number of lanes."""
+    """Assign a lane to each node that draws, and return the number of lanes. Fanouts that are shares of the degree use no lanes."""
     fanout, replace, recent = rule.fanout, rule.replace, rule.recent
     num_lanes = 0
     for i in range(end - begin):

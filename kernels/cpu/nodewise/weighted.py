@@ -159,7 +159,7 @@ def _stands_in(position, edge_ids, first, last):
 
 @cpu_kernel
 def _leave_out_repeats(offsets, lane, column, attempts, start, last, edge_ids):
-    """Write the distinct draws of a lane to ``edge_ids[start:last]``, and return the end of what was written."""
+    """Write the distinct draws of a lane to ``edge_ids[start:last]``, and return the position after the last one written."""
     num = start
     for attempt in places(0, attempts):
         position = column + offsets[attempt, unsigned(lane)]
@@ -173,7 +173,7 @@ def _leave_out_repeats(offsets, lane, column, attempts, start, last, edge_ids):
 
 @cpu_kernel
 def _draw_on(columns, vertex, column, degree, attempts, count, address, start, num, edge_ids):
-    """Complete the ``count`` draws of a node, whose first ``attempts`` attempts gave ``edge_ids[start:num]``. Return the end of all draws."""
+    """Complete the ``count`` draws of a node, whose first ``attempts`` attempts gave ``edge_ids[start:num]``. Return the position after the last draw."""
     threshold, alias, weights = columns.threshold, columns.alias, columns.weights
     seed, epoch, batch, hop = address
     most = most_attempts(count)

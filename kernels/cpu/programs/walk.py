@@ -138,7 +138,7 @@ def second_order_walks(indptr, indices, copies, biases, address, first, last, wa
 
 @cpu_kernel
 def _start_step(indptr, own, step, lanes):
-    """List the lanes whose walks continue, and end the other walks. Return the number of these lanes."""
+    """List the lanes whose walks continue, and end the walks of the remaining lanes. Return the number of listed lanes."""
     waiting = 0
     for i in places(0, len(own)):
         vertex = np.int64(own[i, unsigned(step)])

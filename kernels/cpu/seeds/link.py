@@ -19,7 +19,8 @@ def end_points(indptr, indices, edge_ids, src, dst):
     """Write the sources and destinations of the edges ``edge_ids`` (P,) into ``src`` and ``dst`` (P,): global ids."""
     for i in range(len(edge_ids)):
         edge = np.int64(edge_ids[i])
-        low, high = 0, len(indptr) - 1  # the destination's column begins at or before the edge, the next column after it
+        # binary search for the destination: its column begins at or before the edge, the next column after the edge
+        low, high = 0, len(indptr) - 1
         while high - low > 1:
             middle = (low + high) // 2
             if indptr[middle] <= edge:
@@ -86,7 +87,7 @@ def in_batch_negatives(edge_ids, count, dst, address, out):
 
 @cpu_kernel
 def _draw(edge, number, limit, address):
-    """Return a position in [0, limit) and one more random word."""
+    """Return a uniformly random integer in [0, limit) and a further random word."""
     word0, word1, word2, _ = four_words(address.seed, address.epoch, address.batch, HOP_NEGATIVES, np.uint64(edge), np.uint64(number))
     return bounded_wide(word0, word1, limit), word2
 

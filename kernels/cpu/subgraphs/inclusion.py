@@ -61,7 +61,7 @@ def hit(draws, rate, whole):
 
 @cpu_kernel
 def _vertex(rates, v):
-    """Return the probability that a subgraph contains node ``v`` and at least one node of T."""
+    """Return the probability that a subgraph contains node ``v`` and at least one node of the split (T)."""
     return hit(rates.draws, rates.hits[v], 1.0) - hit(rates.draws, rates.outside[v], rates.missed)
 
 

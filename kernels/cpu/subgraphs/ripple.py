@@ -73,7 +73,7 @@ def _choice(address, stream, n):
 
 @cpu_kernel
 def _meet(indptr, indices, vertex, table, ripple, num_seen, num_waiting):
-    """Add the in-neighbours of a node that were not seen before to the waiting ones. Return the numbers of seen and waiting nodes."""
+    """Append the in-neighbours of a node that were not seen before to ``ripple.waiting``. Return the number of seen and of waiting nodes."""
     seen, waiting, sources = ripple.seen, ripple.waiting, ripple.sources
     end = np.int64(indptr[vertex + 1])
     for begin in range(np.int64(indptr[vertex]), end, CHUNK):

@@ -90,7 +90,7 @@ def _step(begin, number, row, step, stride, indptr, indices, lanes, drawn):
 
 @cpu_kernel
 def _start(begin, num_draws, address, attempt, num_groups, words, lanes):
-    """Compute the random words of a chunk of draws, and return the number of draws."""
+    """Compute the random words of a chunk's draws, and return the number of draws in the chunk."""
     number = min(CHUNK, num_draws - begin)
     for i in range(number):
         lanes[i] = begin + i + (attempt << 32)

@@ -102,7 +102,7 @@ def neighbor_sets(columns, num_seeds, depth, rule, address, scratch, edges, own,
 
 @cpu_kernel
 def _keep(members, size, num_seeds, i, nodes, begins):
-    """Append the other nodes of a set to ``nodes``."""
+    """Append the nodes of seed i's set, except for the seed, to ``nodes``."""
     begin = num_seeds + begins[i]
     for place in range(1, size):
         nodes[begin + place - 1] = members[place]
@@ -136,7 +136,7 @@ def pagerank_sets(indptr, indices, num_seeds, top, alpha, threshold, push, own, 
 
 @cpu_kernel
 def _push_all(indptr, indices, start, alpha, threshold, push, own):
-    """Push until no node has enough walks, and return the number of reached nodes."""
+    """Push until every node is below its threshold of walks, and return the number of reached nodes."""
     members, residue, score, queue, least, found = own.members, push.residue, push.score, push.queue, push.least, push.found
     table, room, size = next_table(own), len(push.queue), 0
     found[0] = start
@@ -169,7 +169,7 @@ def _push_all(indptr, indices, start, alpha, threshold, push, own):
 
 @cpu_kernel
 def _reach(indptr, threshold, table, members, size, push):
-    """Replace the node ``push.found[0]`` by its place; a new place starts without walks. Return the number of places."""
+    """Replace the node ``push.found[0]`` by its index in the set; a new node starts without walks. Return the number of nodes in the set."""
     found = push.found
     vertex = np.int64(found[0])
     after = relabel(found, 0, 1, table, members, size)

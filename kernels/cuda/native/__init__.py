@@ -60,7 +60,7 @@ def pointer(array):
     Raises:
         ValueError: the array is not contiguous.
     """
-    if hasattr(array, "data_ptr"):  # a torch tensor: faster than __cuda_array_interface__
+    if hasattr(array, "data_ptr"):  # for torch tensors data_ptr() is faster than __cuda_array_interface__
         address, contiguous = array.data_ptr(), array.is_contiguous()
     else:
         facts = array.__cuda_array_interface__

@@ -64,7 +64,7 @@ class _Stream:
         self.handle = handle
 
     def __cuda_stream__(self):
-        return 0, self.handle  # version of the protocol, address of the stream
+        return 0, self.handle  # version of the __cuda_stream__ protocol, and address of the stream
 
 
 def shape(thresholds, num_rows, width):

@@ -161,7 +161,7 @@ def draw_left(indices, weights, begin, degree, high, low, b, first, taken, out_e
     after = block_scan(buffer, share)
     rest = np.int64(bounded64(high, low, np.uint64(buffer[cuda.blockDim.x - 1])))
     cuda.syncthreads()
-    if after - share <= rest < after:  # true for exactly one thread
+    if after - share <= rest < after:  # this condition holds for exactly one thread
         offset, _ = piece_of(degree)
         rest -= after - share
         while True:
@@ -176,7 +176,7 @@ def draw_left(indices, weights, begin, degree, high, low, b, first, taken, out_e
 @device_function
 def largest_left(weights, begin, offset, last, out_edges, b, first, taken, buffer):
     """Return the largest weight in a column without the ``taken`` edges, computed by all threads of a block."""
-    largest = np.int64(0)  # the bits of weights are below 2**63
+    largest = np.int64(0)  # int64 suffices, since the bits of weights are below 2**63
     while offset < last:
         weight = np.int64(weights[np.uint64(begin + offset)])
         if weight > largest and not is_drawn(out_edges, b, first, taken, begin + offset):

@@ -53,7 +53,7 @@ def start_search(keys, values, members, residue, score, queue, w, seed):
     """Empty the hash table, and put all walks at the seed."""
     for slot in range(cuda.threadIdx.x, keys.shape[1], cuda.blockDim.x):
         keys[w, slot] = _EMPTY
-        values[w, slot] = MASS >> 10  # above all places and all values proposed by ``enter_tile``
+        values[w, slot] = MASS >> 10  # larger than all indices of nodes and all values proposed by ``enter_tile``
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         values[w, find_slot(keys, w, seed)] = 0
@@ -194,7 +194,7 @@ def pagerank_sets(
     buffer = cuda.shared.array(0, int64)
     w = cuda.blockIdx.x
     for task in range(w, len(num_seeds) * capacity, cuda.gridDim.x):
-        b = np.int32(task // capacity)  # int32 saves registers
+        b = np.int32(task // capacity)  # int32 instead of int64 saves registers
         i = np.int32(task - b * capacity)
         if i < num_seeds[b]:
             size = push_all(indptr, indices, seeds[b, i], alpha, threshold, keys, values, members, residue, score, queue, w, buffer)

@@ -21,7 +21,7 @@ _NO_SCORES = np.zeros(1, np.uint32)
 
 
 class _Distribution(NamedTuple):
-    """A distribution on nodes, on the device. Sizes hold the number of candidates and the sum of their keys."""
+    """A distribution on nodes, stored on the device. The arrays ``sizes`` of the driver have the number of candidates and the sum of their keys."""
 
     candidates: Any
     """(K, m) global ids of the candidates, or (1, m) if all batches have the same distribution."""

@@ -28,7 +28,7 @@ _NONE: Array = np.zeros(0, np.int64)
 
 
 class _Sampled(NamedTuple):
-    """The edges of a relation in a hop, and the names of its sizes."""
+    """A relation's edges in a hop, and the keys of their counts in ``sizes``."""
 
     edges: BulkEdges
     first: str
@@ -75,7 +75,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         """Check the seeds, and compute bounds of the sizes of a batch."""
         self.asked = [self.seeds_of(some) for some in seeds]
         self.seeds = [np.concatenate([ids for ids, _ in asked.by_type.values()] or [_NONE]) for asked in self.asked]
-        if any(asked.kind is None for asked in self.asked):  # the position in "repeated" does not tell the node type
+        if any(asked.kind is None for asked in self.asked):  # checked here, since the position in "repeated" does not tell the node type
             for ids in (ids for asked in self.asked for ids, _ in asked.by_type.values()):
                 values, counts = np.unique(ids, return_counts=True)
                 if len(values) < len(ids):
@@ -87,7 +87,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         self.begin_tables(room + most + 2)
 
     def _bounds(self, most_seeds: dict[str, int]) -> tuple[dict[str, int], int]:
-        """Return the most nodes of each type of a batch, and the most edges in an array."""
+        """Return the maximum number of nodes of each type in a batch, and the maximum number of edges in an array."""
         graph, known = self.host_graph, dict(most_seeds)
         standing = dict.fromkeys(self.fanouts, 0)
         most = 0
@@ -120,7 +120,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         self.sampled: list[dict[Relation, _Sampled]] = []
         self.schedules: list[tuple[int, GraphDraws, int, str]] = []
         first = dict.fromkeys(self.frontiers, "zeros")
-        # Bounds for a batch: nodes of each type that a hop expands, and edges of each relation so far in arrays that hops share.
+        # Upper bounds for a batch: nodes of each type that a hop expands, and edges of each relation so far in arrays that hops share.
         fresh, self._standing = {name: frontier.known for name, frontier in self.frontiers.items()}, dict.fromkeys(self.columns, 0)
         for hop in range(self.num_hops):
             before, known = self.counts[-1], {name: frontier.known for name, frontier in self.frontiers.items()}
@@ -137,8 +137,8 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
     def _sample(self, hop: int, number: int, relation: Relation, spans: tuple[str, str], capacity: int, known: int) -> _Sampled:
         """Queue one relation of a hop.
 
-        ``spans`` are the names of the sizes with the first destination and their end. There are at most ``capacity`` destinations, and at most
-        ``known`` nodes of their type.
+        ``spans`` are the keys in ``sizes`` of the index of the first destination and of the end of the destinations. There are at most ``capacity``
+        destinations, and at most ``known`` nodes of their type.
         """
         (source, _, destination), sizes, (first, num_dst) = relation, self.sizes, spans
         frontier, zeros, step, fanout = self.frontiers[source], sizes["zeros"], f"{hop}.{number}", self.fanouts[relation][hop]

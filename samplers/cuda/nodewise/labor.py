@@ -24,7 +24,7 @@ _ONE = np.float64(1).view(np.uint64)
 
 
 class _Evenly(FixedSizeSampler):
-    """The driver of LABOR-0, which keeps edges by the random words of their sources. The number of edges of a hop has no useful bound."""
+    """The driver of LABOR-0, which keeps edges by the random words of their sources. The number of edges that a hop keeps has no useful upper bound."""
 
     rule: tuple[Any, ...]
 
@@ -91,7 +91,7 @@ class CudaLabor(_Evenly):
         exclusive_scan(self.launch, kept, most, self.zeros, num_edges, self.zeros, self.sums(most), self.sizes["kept"])
         self.launch.rows(importance.count_important, capacity, high, columns[0], kept, counts)
         self.rule = edge_ids, *rule, *weighed, kept
-        self.order = self.order._replace(counters=num_edges)  # no edge is written if the kept ones exceed the capacity
+        self.order = self.order._replace(counters=num_edges)  # the draws write no edge if the kept edges exceed the capacity
         self.frontier.forget(known, high, self.sizes[f"restart{hop}"])
 
     def _list_sources(
@@ -99,7 +99,7 @@ class CudaLabor(_Evenly):
     ) -> tuple[tuple[Any, Any], Any]:
         """Queue the copy of the requests' columns; return their offsets and sources as local ids, and the edge ids.
 
-        The sources become nodes temporarily; the size "sources" has the number of nodes.
+        The sources become nodes temporarily; ``sizes["sources"]`` has the number of nodes.
         """
         ends = self.matrix("ends", capacity + 1, self.dtype)
         num_edges, self.num_sources = self.sizes["in_edges"], self.sizes["sources"]

@@ -32,7 +32,7 @@ class CudaWeighted(CudaNeighbor):
         """
         super().__init__(graph, sampler, workspace)
         self.replace = sampler.replace
-        bits = np.add(columns.weights, 0.0, dtype=np.float64).view(np.uint64)  # -0.0 becomes 0.0
+        bits = np.add(columns.weights, 0.0, dtype=np.float64).view(np.uint64)  # adding 0.0 turns -0.0 into 0.0
         self.positive, self.weights = self.to_device(columns.positive, "the graph"), self.to_device(bits, "the graph")
 
     def _count(self, requests: tuple[Any, Any, Any], capacity: int, draw: tuple[int, int, Any], counts: Any) -> None:

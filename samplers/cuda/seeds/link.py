@@ -90,7 +90,7 @@ def drop_edges(bulk: FixedSizeSampler) -> None:
     """
     table, counts = bulk.brought["dropped"], bulk.brought["num_dropped"]
     counts = counts.reshape(len(counts))
-    shared = len(bulk.edges) < len(bulk.num_edges)  # all hops share their arrays
+    shared = len(bulk.edges) < len(bulk.num_edges)  # True if all hops store their edges in the same arrays
     for h, edges in enumerate(bulk.edges):
         hop = len(bulk.num_edges) - 1 if shared else h
         bulk.edges[h] = _keep_others(bulk, edges, h, (bulk.num_nodes[hop], bulk.num_nodes[0], table, counts), bulk.num_edges[hop])

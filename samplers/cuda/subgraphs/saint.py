@@ -33,7 +33,7 @@ class _Saint(CudaSubgraphs):
         return number
 
     def draw_again(self, without: Array) -> None:
-        """Advance the attempt of the batches without a seed; the others are drawn as before."""
+        """Advance the attempt of the batches without a seed; a second draw of the remaining batches gives the same nodes."""
         self.given["attempts"] = self.given["attempts"] + without
         if self.given["attempts"].max() >= MAX_ATTEMPTS:
             raise self.sampler.no_seed_met()

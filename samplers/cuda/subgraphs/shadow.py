@@ -137,7 +137,10 @@ class CudaShadow(CudaDisjoint):
         launch.rows(kernels.place_pairs, most, pairs, high, sizes["seeds"], found, numbers, *table, self.nodes, self.vertices)
 
     def _expand(self, hop: int, pairs: Any, low: Any, high: Any, fresh: int, table: tuple[Any, Any], after: Any) -> None:
-        """Queue the draws of neighbours of the pairs from ``low`` to ``high``, at most ``fresh``; append new pairs, whose end goes to ``after``."""
+        """Queue the draws of neighbours for the pairs from ``low`` to ``high``, at most ``fresh`` pairs.
+
+        New pairs (a seed and a node of its set) are appended to ``pairs``; the position after the last one is written to ``after``.
+        """
         launch, sizes, most = self.launch, self.sizes, fresh * self.fanout
         offsets, end = self.matrix("offsets", self.most + 1, self.dtype), sizes[f"drawn{hop}"]
         launch.rows(kernels.list_vertices_of, fresh, pairs, low, high, self.vertices)

@@ -90,7 +90,7 @@ class EdgeFiles:
         return list(zip(made, self._ids_of(made), strict=True))
 
     def _links(self, sampler: Any, asked: Sequence[tuple[Array, Address]]) -> list[BatchLinks]:
-        """Return the links of each batch; the edge entries that they need are read for all batches together."""
+        """Return the links of each batch; the sources and times of these edges are read for all batches together."""
         places = [sampler.links_of(self.graph, items) for items, _ in asked]
         looked: list[dict[str, dict[Relation, Array]]] = [{} for _ in asked]
         for name in ("indices", "times") if sampler.hop_sampler.is_timed else ("indices",):

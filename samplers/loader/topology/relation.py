@@ -104,7 +104,7 @@ class RelationFiles:
 
     @cached_property
     def _starts(self) -> Array:
-        """Offsets (V+1,) of columns that were read."""
+        """Array (V+1,) for the offsets of columns that were read."""
         return np.empty_like(self.whole.indptr)
 
     def from_columns(self, draws: AloneDraws, hop: int, requests: Sequence[Request], names: Sequence[str]) -> list[Drawn]:

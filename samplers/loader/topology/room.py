@@ -88,7 +88,7 @@ def _asked(task: SampleTask) -> dict[str, Array]:
 
 def steps_in_flight(task: SampleTask, memory: int, num_ranks: int) -> int:
     """Return how many steps may be passed to the ranks of a machine at once: as many as fit in ``memory`` bytes."""
-    # an edge has a position, a source, and an id or a weight; nodes are fewer than edges
+    # an edge takes a position, a source, and an id or a weight; nodes are ignored, since they are fewer than edges
     of_edge: int = max(2 * id_dtype(own.num_edges).itemsize + own.indices.itemsize for own in columns_of(task.graph).values())
     return min(max(memory // (num_ranks * _num_edges(task) * of_edge), _LEAST), IN_FLIGHT)
 
@@ -113,8 +113,8 @@ def _num_edges(task: SampleTask) -> int:
 
 
 def _edges_of(fanout: int | float, num_nodes: int, columns: RelationColumns) -> int:
-    """Return the number of edges that ``num_nodes`` nodes draw."""
+    """Return an estimate of the number of edges that ``num_nodes`` nodes draw with ``fanout``."""
     edges = -(-num_nodes * columns.num_edges // max(1, columns.num_nodes))
     if isinstance(fanout, float):
-        return int(edges * fanout) + num_nodes  # the number of each node is rounded up
+        return int(edges * fanout) + num_nodes  # num_nodes is added because the number of edges of each node is rounded up
     return edges if fanout < 0 else num_nodes * int(fanout)

@@ -92,11 +92,12 @@ class StepAccesses:
             batches = [task.with_rows(*at) for task in self.tasks]
             self._rows.append(self.in_batches(batches))
             messages = [written(batch) for batch, _ in batches] if self.memory else []
-            is_kept = self._num_bytes + (1 + self.num_in_flight) * _size(messages) <= self.memory  # each slot grows to the largest batch
+            # each message slot grows to the size of the largest batch
+            is_kept = self._num_bytes + (1 + self.num_in_flight) * _size(messages) <= self.memory
             self._wait([[part.copy() for part in message] for message in messages] if is_kept else [[]] * len(self.boxes))
 
     def _wait(self, messages: list[list[Array]]) -> None:
-        """Keep the batches of a step until they are passed to the workers."""
+        """Keep the messages with the batches of a step until they are passed to the workers."""
         self._waiting.append(messages)
         self._num_bytes += _size(messages)
 

@@ -52,7 +52,8 @@ class DrawsByTime:
         by_time, in_order = np.empty(len(times), np.int64), np.empty(len(times), np.int64)
         kernels.order_by_time(own.ends, times, by_time, in_order)
         own.enter(self._starts)
-        keys = np.concatenate([np.zeros(first, np.int64), asked.nodes])  # random numbers depend on a node's number in the batch
+        # keeps each node's index in the batch, on which random numbers depend
+        keys = np.concatenate([np.zeros(first, np.int64), asked.nodes])
         columns = kernels.TimedColumns(
             self._starts, by_time, in_order, by_time
         )  # the last argument is a placeholder, since sources are not read

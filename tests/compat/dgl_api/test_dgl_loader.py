@@ -259,7 +259,7 @@ def test_a_loader_that_is_iterated_anew_ends_the_iterator_before():
     before = iter(ours)
     next(before)
     assert len(list(ours)) == 3
-    with refused("batch 1", "iterator anew one epoch", "another loader"):
+    with refused("batch 1", "iterator iterated again one epoch", "another loader"):
         next(before)
     other = copy.copy(ours)
     assert len(list(other)) == 3

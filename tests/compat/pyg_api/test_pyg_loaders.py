@@ -207,7 +207,7 @@ def test_an_iterator_ends_with_the_next_one(data, num_workers):
     first = iter(loader)
     next(first)
     assert len(list(loader)) == 4
-    with refused("batch 1", "iterator anew one epoch", "another loader"):
+    with refused("batch 1", "iterator iterated again one epoch", "another loader"):
         next(first)
     loader.close()
 

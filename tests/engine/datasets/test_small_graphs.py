@@ -158,7 +158,7 @@ def class_beyond_num_classes():
 MISTAKES = {
     "a file of one graph": Mistake(
         lambda write: changed_file(write, graph_ptr=None),
-        value="no graph_ptr",
+        value="no member graph_ptr",
         rule="no small graphs graph_y",
         remedy="task: nodes",
     ),

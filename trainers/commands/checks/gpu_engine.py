@@ -43,7 +43,7 @@ def memory_of_torch() -> str:
         stream.hand_to_torch(rows)
         busy()
         sums.append(rows.sum())
-        del rows  # as a training loop drops its batch, before the sum has run
+        del rows  # dropped before the sum has run, as a training loop drops its batch
     expect_equal("sums of rows that were dropped early", torch.stack(sums).cpu().numpy(), WIDTH * np.arange(STEPS))
     return "rows keep their values until torch has read them"
 

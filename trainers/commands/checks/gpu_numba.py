@@ -54,7 +54,7 @@ def versions() -> str:
 def device() -> str:
     """Check that the GPU's driver is new enough for the compiler."""
     needs_device()
-    from numba.cuda.cudadrv.driver import driver  # not in the simulator
+    from numba.cuda.cudadrv.driver import driver  # imported here, since the simulator lacks this module
     from numba.cuda.cudadrv.runtime import runtime
 
     gpu = cuda.gpus[default_gpu()]

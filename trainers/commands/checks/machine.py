@@ -106,7 +106,7 @@ def check_kernel_cache() -> Finding:
         "import json; from hoptrain.kernels.machine_code import private_cache_root, remove_damaged; root = private_cache_root(); "
         "whole, removed = remove_damaged(root); print(json.dumps({'root': str(root), 'whole': whole, 'removed': removed}))"
     )
-    # The child creates a substitute for an unusable cache folder here.
+    # A child process that finds the cache folder unusable creates a substitute in this temporary folder.
     with tempfile.TemporaryDirectory() as temporary:
         facts = ask_child(code, TMPDIR=temporary)
         if "error" in facts:

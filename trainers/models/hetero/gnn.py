@@ -76,7 +76,7 @@ class HeteroGNN(nn.Module):
         check_choice("arch", arch, get_args(HeteroArch))
         _check_sizes(arch, hidden_channels, out_channels, num_layers, heads, num_bases)
         with temporary_pyg_files():
-            from torch_geometric.nn.module_dict import ModuleDict  # unlike torch's, it accepts any type name
+            from torch_geometric.nn.module_dict import ModuleDict  # unlike torch's ModuleDict, this class accepts any type name as a key
 
         self.seed_types = tuple(dict.fromkeys(seed_types))
         self.relations = relations_by_layer(relations, self.seed_types, num_layers)
@@ -182,7 +182,7 @@ def relations_by_layer(relations: Sequence[Relation], seed_types: Sequence[str],
 
 
 def _ends(relations: Sequence[Relation]) -> list[str]:
-    """Return the node types of the relations, each once: those of sources first."""
+    """Return the distinct node types of the relations: source types first."""
     return list(dict.fromkeys([relation[0] for relation in relations] + [relation[2] for relation in relations]))
 
 

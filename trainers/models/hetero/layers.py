@@ -184,7 +184,8 @@ class HANLayer(nn.Module):
             ends = {self.kinds[relation[0]]: hidden[relation[0]]}
             if relation[0] != relation[2]:
                 ends[self.kinds[relation[2]]] = hidden[relation[2]][: block.num_dst]
-            out = self.conv(ends, {self.numbered[relation]: block.edge_index()})[self.kinds[relation[2]]]  # a single relation has weight 1
+            # HANConv gives a single relation weight 1
+            out = self.conv(ends, {self.numbered[relation]: block.edge_index()})[self.kinds[relation[2]]]
             made.setdefault(relation[2], []).append(out[: block.num_dst])
         return made
 

@@ -87,7 +87,7 @@ def _layer(channels: int, num_relations: int, num_blocks: int) -> nn.Module:
     from torch_geometric.utils import scatter
 
     class MeanOfEdges(FastRGCNConv):
-        """A ``FastRGCNConv`` with one mean over the edges of all relations. PyG sums a mean per relation, which grows with the number of sampled relations."""
+        """A ``FastRGCNConv`` that computes one mean over the edges of all relations. PyG's sum of a mean per relation grows with the sampled relations."""
 
         def aggregate(self, inputs: Tensor, edge_type: Tensor, index: Tensor, dim_size: int | None = None) -> Tensor:
             means: Tensor = scatter(inputs, index, dim=0, dim_size=dim_size, reduce="mean")
@@ -122,6 +122,6 @@ def exact_vectors(
             batch = sampler.sample(graph, chunk, workspace=workspace).to(device)
             (block,) = batch.blocks
             parts.append(encoder.layer(i, hidden[batch.node_ids.long()], block, relations[block.edge_ids.long()]))
-        made = torch.cat(parts) if parts else hidden[:0]  # this rank has no entities
+        made = torch.cat(parts) if parts else hidden[:0]  # an empty tensor if this rank has no entities
         hidden = made if world_size == 1 else gather_parts(made, share, graph.num_nodes, device).to(device)
     return hidden

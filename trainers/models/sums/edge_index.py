@@ -120,7 +120,7 @@ class SampledEdges(Tensor):
         if dim not in (1, -1) or start != 0 or inner is None or not self.knows_blocks:
             return made
         trimmed = SampledEdges(made, self.indptr[: self.hops[inner].num_dst + 1], self.hops[inner:])
-        trimmed._blocks = self._blocks  # the same blocks, so that each is transposed once
+        trimmed._blocks = self._blocks  # shares the blocks, so that each block is transposed only once
         return trimmed
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -131,7 +131,7 @@ class SampledEdges(Tensor):
         return (SampledEdges, (self.plain(), self.indptr, self.hops)) if self.knows_blocks else self.plain().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def _with_blocks(self, made: Tensor, pinned: bool = False) -> Tensor:
-        """Return ``made``, a tensor with the values of these edges, with the blocks attached; unchanged if it has another data type."""
+        """Return ``made``, a tensor with the values of these edges, as ``SampledEdges`` with the blocks; unchanged if its dtype differs."""
         if made is self or made.dtype != self.dtype or not self.knows_blocks:
             return made
         return SampledEdges(made, self.indptr.pin_memory() if pinned else self.indptr, self.hops)

@@ -86,7 +86,7 @@ class _Part(NamedTuple):
 
 
 def _add(part: _Part, rows: Tensor, dtype: torch.dtype, inverse: Tensor | None = None) -> Tensor:
-    """Sum ``rows`` over the edges, with results of ``dtype``. With ``inverse``, return means, and store their factors (1 / number of edges) in it."""
+    """Sum ``rows`` over the edges, with results of ``dtype``. With ``inverse``, return means, and store the factors (1 / number of edges) in ``inverse``."""
     shape = (len(part.indptr) - 1, rows.shape[1])
     if not len(part.indices) or not rows.shape[1]:
         if inverse is not None:

@@ -68,7 +68,7 @@ class Grid(nn.Module):
 
 
 def _around(row: int, column: int, rows: int, columns: int) -> list[int]:
-    """Return the nodes in the same or adjacent rows and columns, without the node itself."""
+    """Return the grid neighbours of a node: the up to eight nodes in the same or adjacent rows and columns."""
     near = product(range(max(0, row - 1), min(rows, row + 2)), range(max(0, column - 1), min(columns, column + 2)))
     return [r * columns + c for r, c in near if (r, c) != (row, column)]
 

@@ -172,7 +172,7 @@ class ItemDataModule(SharedDataModule):
 
 
 class _Batches:
-    """A sequence of evaluation batches."""
+    """A sequence that collates an evaluation batch when it is indexed."""
 
     def __init__(self, shares: list[Array], collate: Collate) -> None:
         self._shares, self._collate = shares, collate

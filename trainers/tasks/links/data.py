@@ -109,7 +109,7 @@ class HeldOutLinks(SampledDataModule):
         batches = []
         if name in self.held_out and self.held_out[name].links.shape[1]:
             links, others = self.held_out[name]
-            if others is None:  # without given negatives, one rank evaluates all links of a source
+            if others is None:  # without given negatives, a single rank evaluates all links of a source node
                 mine = np.isin(links[0], self.share(np.unique(links[0])))
                 batches.append(LinkBatch(torch.from_numpy(links[:, mine]), None))
             else:
@@ -129,10 +129,10 @@ def _check_choices(split: str | None, eval_negatives: str | None, leaked_edges: 
 def _hold_out(
     data: BaseDataset, reverses: Reverses, shares: Mapping[str, float], seed: int, split: Split | None, leaked_edges: SharedLinks | None
 ) -> LinkSplit:
-    """Hold links out by the requested split; by default by the data set's own, if there is one, else at random.
+    """Hold links out by the requested split. The default is the data set's own split; without one, links are drawn at random.
 
     Raises:
-        InputError: shares are given with a predefined split, or ``leaked_edges`` with another one.
+        InputError: shares are given with a predefined split, or ``leaked_edges`` with a split that is not predefined.
     """
     own = data.contents()
     taken: Split = split or ("predefined" if any(own.edge_splits.get(relation) for relation in reverses) else "random")
@@ -206,7 +206,7 @@ class LinkDataModule(HeldOutLinks, NodeDataModule):
                 ``hoptrain.engine.transforms.link_split``.
         """
         _check_choices(split, eval_negatives, leaked_edges, EvalNegatives)
-        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # ``prepare`` reads them
+        self._shares, self._split_seed = {"val": val_ratio, "test": test_ratio}, split_seed  # ``prepare`` reads these attributes
         self._split, self._eval_negatives, self._leaked_edges = split, eval_negatives, leaked_edges
         self.known = self.passed = None
         super().__init__(dataset, sampler, **options)
@@ -371,7 +371,7 @@ class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
         super().__init__(left, link_sampler, **feed)
 
     def _judged(self, links: Array) -> Array:
-        """Return the first relation's destinations among ``links`` (2, N), as the node split of held-out links."""
+        """Return the nodes of the first relation's destination type among the destinations of ``links`` (2, N). They form the node split."""
         begin, end = self.ends[0][1]
         return np.unique(links[1][(links[1] >= begin) & (links[1] < end)] - begin)
 

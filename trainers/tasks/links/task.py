@@ -158,7 +158,7 @@ def _check_embeddings(embeddings: Embeddings, num_nodes: int, in_channels: int, 
 
 
 def _make_table(embeddings: Embeddings, num_nodes: int, width: int) -> nn.Embedding | None:
-    """Return the embeddings, initialised as in PyG's ``LightGCN``; None without any."""
+    """Return the embeddings, initialised as in PyG's ``LightGCN``; None if ``embeddings`` requests none."""
     if embeddings == "none":
         return None
     table = nn.Embedding(num_nodes, width, sparse=embeddings == "sparse")

@@ -128,7 +128,7 @@ MISTAKES = {
     ),
     "one end of each pair": Mistake(
         lambda tmp_path: training(tmp_path, {"edge": TRAIN[:, :1]}),
-        value="int64 of shape (1, 4)",
+        value="int64 and shape (1, 4)",
         rule="no split links pairs",
         remedy="remove folder download",
     ),
