@@ -365,7 +365,8 @@ class SampledDataModule(SharedDataModule):
         """
         if self.eval_sampler is not None and len(nodes):
             rank, world_size = self._place
-            options: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed, "rank": rank, "world_size": world_size}
+            batch_size = min(self.batch_size, max(1, len(nodes) // world_size))  # each rank needs a batch of a small split
+            options: dict[str, Any] = {"batch_size": batch_size, "seed": self.seed, "rank": rank, "world_size": world_size}
             loader: EpochLoader[Any] = SampleLoader(self.data, self.eval_sampler, split=nodes, shuffle=False, **options)
             loader.repeats = True  # every evaluation draws the same neighbours
             return loader

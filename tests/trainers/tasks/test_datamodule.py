@@ -114,6 +114,21 @@ def test_an_eval_sampler_of_all_neighbours_gives_the_metrics_of_exact_evaluation
         assert one == other  # every evaluation draws the same neighbours
 
 
+@pytest.mark.parametrize(("batch_size", "steps"), [(1024, 1), (7, 3)])
+def test_an_eval_sampler_shares_the_nodes_out_among_ranks(dataset, batch_size, steps):
+    """Two ranks have equally many batches, and each node is in one of them, also if one batch would hold the whole split."""
+    found, wanted = [], dataset.splits["val"]
+    for rank in range(2):
+        module = NodeDataModule(
+            dataset, NeighborSampler([3]), num_workers=0, batch_size=batch_size, seed=1, eval_sampler=NeighborSampler([-1])
+        )
+        module.trainer = SimpleNamespace(global_rank=rank, world_size=2, predicting=False)
+        loader = module.val_dataloader()
+        assert len(loader) == steps
+        found += [batch.seeds.copy() for batch in loader]
+    assert np.sort(np.concatenate(found)).tolist() == wanted.tolist()
+
+
 def test_a_batch_of_exact_evaluation_says_where_mini_batches_come_from(dataset):
     (batch,) = NodeDataModule(dataset, NeighborSampler([3]), num_workers=0).val_dataloader()
     with pytest.raises(AttributeError, match=r"no 'to_pyg': .* eval_sampler"):
