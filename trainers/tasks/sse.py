@@ -16,7 +16,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.take import finish_rows
 from hoptrain.samplers import Block, MiniBatch, Workspace
 from hoptrain.trainers.metrics.own import AnyLoss, AnyMetric
-from hoptrain.trainers.models.features import model_input
+from hoptrain.trainers.models.features import Standardize, model_input
 from hoptrain.trainers.models.inference import neighborhoods
 from hoptrain.trainers.models.layered import address_seed
 from hoptrain.trainers.models.layers import Dropout
@@ -41,12 +41,21 @@ class SteadyState(nn.Module):
 
     num_layers = 1
 
-    def __init__(self, in_channels: int, state_channels: int, hidden_channels: int, out_channels: int, dropout: float) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        state_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        dropout: float,
+        standardize_features: bool = False,
+    ) -> None:
         """Build T and g.
 
         T is an MLP on a node's features concatenated with the mean of its in-neighbours' rows. g is an MLP. Both have one hidden layer with ReLU.
         """
         super().__init__()
+        self.standardize: nn.Module = Standardize(in_channels) if standardize_features else nn.Identity()
         self._in_channels = in_channels
         self.operator: nn.Module = nn.Sequential(
             Dropout(dropout),
@@ -60,6 +69,8 @@ class SteadyState(nn.Module):
 
     def states(self, x: Tensor, block: Block) -> Tensor:
         """Apply T: compute states (num_dst, C) from rows ``x`` (num_src, F + C) of features and states."""
+        if isinstance(self.standardize, Standardize):
+            x = torch.cat([self.standardize(x[:, : self._in_channels]), x[:, self._in_channels :]], 1)
         own = x[: block.num_dst, : self._in_channels]
         out: Tensor = self.operator(torch.cat([own, aggregate(block, x, reduce="mean").to(own.dtype)], 1))
         return out
@@ -107,6 +118,7 @@ class SteadyStateClassifier(NodeClassifier):
         update_rate: float = 0.5,
         dropout: float = 0.0,
         normalize_features: bool = False,
+        standardize_features: bool = False,
         lr: float = 0.003,
         weight_decay: float = 0.0,
         metric: AnyMetric = "acc",
@@ -129,6 +141,7 @@ class SteadyStateClassifier(NodeClassifier):
             update_rate: weight of the new state in an update, in (0, 1].
             dropout: dropout probability of the inputs of T and g in gradient steps.
             normalize_features: divide each node's features by their sum.
+            standardize_features: subtract from each feature its mean over the training nodes, and divide by its standard deviation over them.
             lr: Adam's learning rate.
             weight_decay: Adam's L2 penalty.
             metric: metric to log: acc, macro_f1 or auc; for several labels also micro_f1 or ap; for regression rmse, mae or r2. Or a metric of torchmetrics.
@@ -140,9 +153,8 @@ class SteadyStateClassifier(NodeClassifier):
         Raises:
             InputError: a number is out of range, or the sampler has several hops.
         """
-        widths = {"state_channels": state_channels, "hidden_channels": hidden_channels, "num_updates": num_updates}
-        _check(num_layers, widths, update_rate, dropout)
-        model = SteadyState(in_channels, state_channels, hidden_channels, num_classes, dropout)
+        _check(num_layers, dropout, update_rate, state_channels=state_channels, hidden_channels=hidden_channels, num_updates=num_updates)
+        model = SteadyState(in_channels, state_channels, hidden_channels, num_classes, dropout, standardize_features)
         options: dict[str, Any] = {"normalize_features": normalize_features, "lr": lr, "weight_decay": weight_decay, "metric": metric}
         options |= {"class_weight": class_weight, "loss": loss, "optimizer": optimizer, "lr_scheduler": lr_scheduler}
         super().__init__(in_channels, num_classes, num_layers, multilabel, model, **options)
@@ -200,7 +212,7 @@ class SteadyStateClassifier(NodeClassifier):
         return drawn
 
 
-def _check(num_hops: int, counts: dict[str, int], update_rate: float, dropout: float) -> None:
+def _check(num_hops: int, dropout: float, update_rate: float, **counts: int) -> None:
     """Raise InputError if a number is out of range."""
     if num_hops != 1:
         raise InputError(

@@ -5,6 +5,7 @@ import pytest
 import torch
 from cases.mistakes import refused
 from pytorch_lightning import Trainer
+from torch import nn
 
 from hoptrain import (
     Dataset,
@@ -16,11 +17,15 @@ from hoptrain import (
     NeighborSampler,
     NodeClassifier,
     NodeDataModule,
+    SmallGraphs,
     VRGCNSampler,
 )
 from hoptrain.engine.features.quantized import quantize
 from hoptrain.trainers.models import features
 from hoptrain.trainers.models.features import Standardize
+from hoptrain.trainers.tasks.items.graphs import GraphClassifier, GraphDataModule
+from hoptrain.trainers.tasks.items.sign import SIGNClassifier, SIGNDataModule
+from hoptrain.trainers.tasks.sse import SteadyDataModule, SteadyStateClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's, about evaluation loaders and the end of its own API
 
@@ -87,6 +92,62 @@ def test_each_type_has_its_own(tmp_path):
     trainer(tmp_path).fit(model, data)
     found = {kind: (float(own.mean), float(own.std)) for kind, own in model.model.standardize.items()}
     assert found == {"user": (2e9, 1e9), "item": (6.0, 1.0)}
+
+
+class Own(nn.Module):
+    """A user's module with the attribute that hoptrain sets."""
+
+    def __init__(self):
+        super().__init__()
+        self.standardize, self.last = Standardize(2), nn.Linear(2, 2)
+
+    def forward(self, x, edge_index):
+        return self.last(self.standardize(x))
+
+
+def of_nodes(data):
+    return NodeDataModule(data, NeighborSampler([2]), num_workers=0, seed=1), NodeClassifier(model=Own())
+
+
+def of_states(data):
+    module = SteadyDataModule(data, NeighborSampler([-1]), num_workers=0, seed=1)
+    return module, SteadyStateClassifier.from_data(module, standardize_features=True)
+
+
+def of_hops(data):
+    module = SIGNDataModule(data, num_hops=1, seed=1)
+    return module, SIGNClassifier.from_data(module, standardize_features=True)
+
+
+def of_graphs(data):
+    """Return six graphs of two nodes, of which the first four are trained on."""
+    nodes = Dataset(edge_index=[np.arange(0, 12, 2), np.arange(1, 12, 2)], x=data.x)
+    splits = {"train": np.arange(4), "val": np.array([4]), "test": np.array([5])}
+    graphs = SmallGraphs(nodes=nodes, ptr=np.arange(0, 14, 2), y=np.arange(6) % 2, splits=splits)
+    module = GraphDataModule(graphs, batch_size=2, seed=1)
+    return module, GraphClassifier.from_data(module, num_layers=1, hidden_channels=8, standardize_features=True)
+
+
+@pytest.mark.parametrize("make", [of_nodes, of_states, of_hops, of_graphs])
+def test_other_tasks_and_own_modules(make, tmp_path, monkeypatch):
+    """The numbers are those of the first eight nodes. A large shift and scale of a feature change no output."""
+    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path))
+    outputs = []
+    for scale, shift in ((1.0, 0.0), (2.0**20, 2.0**30)):
+        torch.manual_seed(0)
+        module, task = make(ring(scale, shift))
+        run = trainer(tmp_path)
+        run.fit(task, module)
+        outputs.append(torch.cat(run.predict(task, module)))
+        first = next(each for each in task.modules() if isinstance(each, Standardize))
+        np.testing.assert_allclose(first.mean, [scale / 2 + shift, 1])
+        np.testing.assert_allclose(first.std, [scale / 2, 1])
+    torch.testing.assert_close(*outputs, atol=1e-3, rtol=1e-3)
+
+
+def test_categories_are_not_standardised():
+    with refused("standardize_features", "categorical no mean", "leave out"):
+        GraphClassifier(1, 2, node_categories=(3,), standardize_features=True)
 
 
 def test_a_sampler_with_means_of_its_own_is_refused(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.samplers import Block
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.edge_layers import OF_EDGES
+from hoptrain.trainers.models.features import Standardize
 from hoptrain.trainers.models.gnn import Norm
 from hoptrain.trainers.models.layers import Arch, Dropout
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
@@ -228,6 +230,7 @@ class GraphClassifier(ItemClassifier):
         heads: int = 8,
         lr: float = 0.003,
         weight_decay: float = 0.0,
+        standardize_features: bool = False,
         **options: Any,
     ) -> None:
         """Build the model. On the command line, the first six arguments come from the data.
@@ -248,6 +251,7 @@ class GraphClassifier(ItemClassifier):
             heads: number of attention heads of gat, gatv2 and transformer.
             lr: AdamW's learning rate.
             weight_decay: AdamW's weight decay.
+            standardize_features: subtract from each feature its mean over the nodes of training graphs, and divide by its standard deviation over them.
             options: further options of ``ItemClassifier``: metric, class_weight, loss, optimizer and lr_scheduler.
 
         Raises:
@@ -260,8 +264,11 @@ class GraphClassifier(ItemClassifier):
                 f"edge_channels is {edge_channels} with arch {arch}: it ignores edge features; use {', '.join(OF_EDGES[:-1])} or "
                 f"{OF_EDGES[-1]}, or set data.edge_features: false"
             )
+        if standardize_features and node_categories:
+            raise InputError("standardize_features with categorical features: categories have no mean; leave one of them out")
         widths = hidden_channels if node_categories else in_channels, hidden_channels if edge_categories else edge_channels
         layers: dict[str, Any] = {"dropout": dropout, "heads": heads, "norm": norm, "edge_channels": widths[1]}
+        layers["standardize_features"] = standardize_features
         gnn = GNN(arch, widths[0], hidden_channels, hidden_channels, num_layers, **layers)
         model = GraphModel(gnn, hidden_channels, num_classes, readout, dropout, tuple(node_categories), tuple(edge_categories))
         super().__init__(model, num_classes, multilabel, **options)
@@ -280,3 +287,8 @@ class GraphClassifier(ItemClassifier):
                     f"the model's {name} is {self.hparams[name]}, {module.data.name} has {own}: use the data that the model was built for"
                 )
         super().setup(stage)
+        data, standardize = module.data, self.model.gnn.standardize
+        if stage == "fit" and isinstance(standardize, Standardize):
+            is_trained = np.zeros(len(data.y), bool)
+            is_trained[data.splits["train"]] = True
+            standardize.fit(data.nodes.x, np.flatnonzero(np.repeat(is_trained, np.diff(data.ptr))))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hoptrain.engine import Address, Dataset, InputError, load_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.transforms.hop_features import open_hop_features
+from hoptrain.trainers.models.features import Standardize
 from hoptrain.trainers.models.layers import Dropout
 from hoptrain.trainers.tasks.items.classifier import ItemClassifier
 from hoptrain.trainers.tasks.items.feed import ItemDataModule
@@ -64,6 +65,11 @@ class SIGNDataModule(ItemDataModule):
         self._hops = open_hop_features(data, num_hops, normalize=normalize_features)
 
     @property
+    def hops(self) -> list[Array]:
+        """Features (V, F) of each hop, memory-mapped."""
+        return self._hops
+
+    @property
     def num_features(self) -> int:
         """Number of features of a node, F."""
         return self.data.num_features
@@ -88,13 +94,21 @@ class SIGNDataModule(ItemDataModule):
 class SIGN(nn.Module):
     """A module with a linear map for each hop; an MLP of ``num_layers`` layers maps their concatenated outputs to logits. A pipeline can split it."""
 
-    def __init__(self, in_channels: int, num_classes: int, num_hops: int, hidden_channels: int, num_layers: int, dropout: float) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        num_classes: int,
+        num_hops: int,
+        hidden_channels: int,
+        num_layers: int,
+        dropout: float,
+        standardize_features: bool = False,
+    ) -> None:
         super().__init__()
         self.widths = [in_channels, (num_hops + 1) * hidden_channels, *[hidden_channels] * (num_layers - 1), num_classes]
         inner = (nn.Sequential(nn.Linear(self.widths[i], self.widths[i + 1]), nn.PReLU(), Dropout(dropout)) for i in range(1, num_layers))
-        self.layers = nn.ModuleList(
-            [HopMaps(in_channels, hidden_channels, num_hops, dropout), *inner, nn.Linear(self.widths[-2], num_classes)]
-        )
+        first = HopMaps(in_channels, hidden_channels, num_hops, dropout, standardize_features)
+        self.layers = nn.ModuleList([first, *inner, nn.Linear(self.widths[-2], num_classes)])
 
     def forward(self, hops: Tensor) -> Tensor:
         """Compute logits (B, num_classes) from features (B, K + 1, F) of all hops."""
@@ -123,16 +137,19 @@ class SIGN(nn.Module):
 
 
 class HopMaps(nn.Module):
-    """A module that maps each hop linearly: (B, K + 1, F) to (B, (K + 1) * hidden_channels)."""
+    """A module that maps each hop linearly: (B, K + 1, F) to (B, (K + 1) * hidden_channels). It may standardise each hop's features before."""
 
-    def __init__(self, in_channels: int, hidden_channels: int, num_hops: int, dropout: float) -> None:
+    def __init__(self, in_channels: int, hidden_channels: int, num_hops: int, dropout: float, standardize_features: bool = False) -> None:
         super().__init__()
+        self.standardize = nn.ModuleList(Standardize(in_channels) for _ in range(num_hops + 1) if standardize_features)
         self.maps = nn.ModuleList(nn.Linear(in_channels, hidden_channels) for _ in range(num_hops + 1))
         self.activation = nn.PReLU()
         self.dropout = Dropout(dropout)
 
     def forward(self, hops: Tensor) -> Tensor:
         """Map features (B, K + 1, F) to (B, (K + 1) * hidden_channels)."""
+        if len(self.standardize):
+            hops = torch.stack([standardize(hop) for standardize, hop in zip(self.standardize, hops.unbind(1), strict=True)], dim=1)
         mapped = [layer(hop) for layer, hop in zip(self.maps, self.dropout(hops).unbind(1), strict=True)]
         out: Tensor = self.dropout(self.activation(torch.cat(mapped, dim=1)))
         return out
@@ -165,6 +182,7 @@ class SIGNClassifier(ItemClassifier):
         dropout: float = 0.5,
         lr: float = 0.001,
         weight_decay: float = 0.0,
+        standardize_features: bool = False,
         **options: Any,
     ) -> None:
         """Build the model. On the command line, the first three arguments come from the data.
@@ -178,10 +196,21 @@ class SIGNClassifier(ItemClassifier):
             dropout: dropout probability of the features and of hidden values.
             lr: AdamW's learning rate.
             weight_decay: AdamW's weight decay.
+            standardize_features: subtract from each feature of each hop its mean over the training nodes, and divide by its standard deviation over them.
             options: further options of ``ItemClassifier``: metric, class_weight, loss, optimizer and lr_scheduler.
         """
         check_training(dropout=dropout, lr=lr, weight_decay=weight_decay)
         if num_layers < 1 or hidden_channels < 1:
             raise InputError(f"num_layers is {num_layers} and hidden_channels {hidden_channels}: both must be at least 1; give 1 or more")
-        super().__init__(SIGN(in_channels, num_classes, num_hops, hidden_channels, num_layers, dropout), num_classes, False, **options)
+        model = SIGN(in_channels, num_classes, num_hops, hidden_channels, num_layers, dropout, standardize_features)
+        super().__init__(model, num_classes, False, **options)
         self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        """Check the labels, and compute mean and standard deviation of the features if the model standardises them."""
+        super().setup(stage)
+        module: SIGNDataModule = self._datamodule
+        for first in self.model.modules() if stage == "fit" else ():  # a stage of a pipeline may lack the first layer
+            if isinstance(first, HopMaps):
+                for standardize, hop in zip(first.standardize, module.hops, strict=False):
+                    standardize.fit(hop, module.data.split("train"))  # type: ignore[operator]
