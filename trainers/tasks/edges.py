@@ -161,7 +161,7 @@ class EdgePredictor(LabelMixin, GraphTask):
         >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
         >>> trainer.fit(model, module)
         >>> sorted(trainer.callback_metrics)
-        ['train_acc', 'train_loss', 'val_acc', 'val_loss']
+        ['train_acc', 'train_loss', 'train_loss_step', 'val_acc', 'val_loss']
     """
 
     data_class = EdgeDataModule
@@ -215,6 +215,7 @@ class EdgePredictor(LabelMixin, GraphTask):
         vectors = self.check_outputs(self(batch), batch.num_seeds, self.hparams["out_channels"])
         ids = batch.extra["edge_ids"].cpu().numpy()
         total = self.compute_loss("fit", self._decoded(vectors, batch.extra["pairs"].long(), ids), self._labels_of(ids))
+        self.log_step(total / len(ids), len(ids))
         return total / len(ids)
 
     def evaluate(self, stage: str, batch: EdgeBatch) -> None:

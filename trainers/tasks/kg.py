@@ -146,7 +146,7 @@ class TriplePredictor(ScoredModule):
         >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
         >>> trainer.fit(model, data)
         >>> sorted(trainer.callback_metrics)
-        ['train_loss', 'val_hits@1', 'val_hits@10', 'val_hits@3', 'val_loss', 'val_mrr']
+        ['train_loss', 'train_loss_step', 'val_hits@1', 'val_hits@10', 'val_hits@3', 'val_loss', 'val_mrr']
     """
 
     data_class = TripleDataModule
@@ -245,7 +245,9 @@ class TriplePredictor(ScoredModule):
         else:
             losses = row_losses(self.loss, *self._logits(queries, vectors, answers, negatives))
         self.count("fit", losses, losses, losses.sum())
-        return losses.mean()
+        mean = losses.mean()
+        self.log_step(mean, len(losses))
+        return mean
 
     def cross_entropies(self, queries: Tensor, vectors: Tensor, answers: Tensor, negatives: Tensor) -> Tensor:
         """Return the cross-entropies (N,) of ``answers`` (N,), each over the answer and the entities ``negatives`` (K,), which are weighted by V / K."""

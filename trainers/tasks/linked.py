@@ -178,7 +178,9 @@ class LinkTaskMixin(ExactTask):
         else:
             total = F.binary_cross_entropy_with_logits(scores, labels, reduction="sum")
         self.count("fit", scores, labels, total)
-        return total / len(labels)
+        mean = total / len(labels)
+        self.log_step(mean, len(labels))
+        return mean
 
     def _pair_losses(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the losses (N,) of pairs: by the custom loss, or else the binary cross-entropy."""

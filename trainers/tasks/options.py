@@ -114,14 +114,23 @@ def check_folder(option: str, folder: str | None) -> None:
         raise InputError(f"{option} {folder} cannot be written ({reason}): name a folder that you may write to") from None
 
 
+def check_precision(trainer: Any) -> None:
+    """Raise InputError if the trainer's precision does not suit mini-batches.
+
+    Raises:
+        InputError: the precision is not one of ``PRECISIONS``.
+    """
+    if trainer.precision not in PRECISIONS:
+        raise InputError(f"trainer.precision is {trainer.precision}: it must be one of {', '.join(PRECISIONS)}; choose one")
+
+
 def check_trainer(trainer: Trainer) -> None:
     """Raise InputError if the trainer's precision does not suit mini-batches, or it has too many ranks for the CPU's cores.
 
     Raises:
         InputError: the precision is not one of ``PRECISIONS``, or there are more than ``MOST_RANKS_A_CORE`` ranks per core.
     """
-    if trainer.precision not in PRECISIONS:
-        raise InputError(f"trainer.precision is {trainer.precision}: it must be one of {', '.join(PRECISIONS)}; choose one")
+    check_precision(trainer)
     cores = usable_cores()
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > MOST_RANKS_A_CORE * cores:
         raise InputError(

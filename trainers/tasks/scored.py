@@ -37,6 +37,7 @@ from hoptrain.trainers.models.hetero.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.models.layered import address_seed, seed_generators
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles
 from hoptrain.trainers.tasks import TASKS
+from hoptrain.trainers.tasks.options import check_precision
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
 
 STAGES = ("fit", "val", "test")
@@ -55,7 +56,7 @@ They are defined here, since importing Lightning's own definitions is slow.
 class ScoredModule(LightningModule):
     """A base LightningModule that logs the loss and the metric of training, validation and test at the end of an epoch.
 
-    The names are ``train_loss``, ``val_loss`` and ``test_loss``, and for instance ``val_acc``.
+    The names are ``train_loss``, ``val_loss`` and ``test_loss``, and for instance ``val_acc``. The loss of each training batch is ``train_loss_step``.
 
     Attributes:
         data_class: class of the data module that the task runs with.
@@ -241,7 +242,12 @@ class ScoredModule(LightningModule):
         return [weight for table in tables for weight in table.parameters()]
 
     def setup(self, stage: str) -> None:
-        """Make gradients of embeddings dense if the optimiser does not support sparse ones. Raise InputError if the trainer clips sparse gradients."""
+        """Make gradients of embeddings dense if the optimiser does not support sparse ones.
+
+        Raises:
+            InputError: the trainer clips sparse gradients, or its precision does not suit mini-batches.
+        """
+        check_precision(self.trainer)
         if self._optimizer is not None and self.sparse_tables() and not _takes_sparse_gradients(self._optimizer):
             rank_zero_info(
                 "embeddings get dense gradients, since the optimiser does not support sparse gradients: each step updates all rows"
@@ -348,6 +354,11 @@ class ScoredModule(LightningModule):
         for state in checkpoint.get("optimizer_states", []):
             for group in state["param_groups"]:
                 group.update(changed)
+
+    def log_step(self, mean: Tensor, number: int) -> None:
+        """Log ``mean``, the mean loss over the ``number`` examples of a training batch, as ``train_loss_step``; outside of a training do nothing."""
+        if getattr(self._trainer, "training", False):
+            self.log("train_loss_step", mean.detach(), batch_size=number)
 
     @abstractmethod
     def evaluate(self, stage: str, batch: Any) -> None:

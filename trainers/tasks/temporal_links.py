@@ -169,7 +169,7 @@ class EventPredictor(ScoredModule):
         >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
         >>> trainer.fit(model, data)
         >>> sorted(trainer.callback_metrics)
-        ['train_loss', 'val_ap', 'val_auc', 'val_loss', 'val_mrr']
+        ['train_loss', 'train_loss_step', 'val_ap', 'val_auc', 'val_loss', 'val_mrr']
     """
 
     data_class = EventDataModule
@@ -259,6 +259,7 @@ class EventPredictor(ScoredModule):
         scores, labels = self(batch), batch.extra["labels"]
         total = self._loss(scores, labels)
         self.count("fit", scores, labels, total)
+        self.log_step(total / len(labels), len(labels))
         with torch.no_grad():
             memory.update(begin, end)
         loss: Tensor = total * (self.trainer.world_size / (2 * (end - begin)))

@@ -1,5 +1,7 @@
 """Input errors in Python have the one-line messages of the command line."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph
 from hoptrain.samplers import HeteroSampler, LinkSampler, NeighborSampler, SampleLoader
 from hoptrain.trainers import LinkDataModule, NodeClassifier, NodeDataModule
+from hoptrain.trainers.lightning_package import _WRONG_ADVICE
 from hoptrain.trainers.models.batches import apply_model
 
 SAMPLER = NeighborSampler([3, 3])
@@ -59,11 +62,16 @@ def test_a_typed_data_set_takes_tensors_and_masks_and_relations_as_tuples():
     assert batch.y.tolist() == [0, 2]
 
 
-def fit(tmp_path, model, y):
-    trainer = Trainer(
-        max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, default_root_dir=tmp_path, accelerator="cpu"
-    )
+def fit(tmp_path, model, y, **options):
+    options |= {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    trainer = Trainer(max_epochs=1, default_root_dir=tmp_path, **options)
     trainer.fit(model, NodeDataModule(data(y=y), SAMPLER, num_workers=0))
+
+
+def test_lightning_gives_no_advice_that_does_not_apply(tmp_path, recwarn):
+    fit(tmp_path, NodeClassifier(8, 3, 2), np.arange(50) % 3)
+    said = [str(warning.message) for warning in recwarn]
+    assert not [line for line in said if re.match("|".join(_WRONG_ADVICE), line)]
 
 
 THREE_CLASSES, FOUR_LABELS = np.arange(50) % 3, np.ones((50, 4), np.uint8)
@@ -117,6 +125,12 @@ MISTAKES = {
         value="4 classes",
         rule="model data 4 labels several",
         remedy=OTHER_LABELS,
+    ),
+    "double precision": Mistake(
+        lambda tmp_path: fit(tmp_path, NodeClassifier(8, 3, 2), THREE_CLASSES, precision="64-true"),
+        value="trainer.precision is 64-true",
+        rule="one of",
+        remedy="32-true, bf16-mixed, 16-mixed choose",
     ),
     "a model of more labels": Mistake(
         lambda tmp_path: fit(tmp_path, NodeClassifier(8, 5, 2, multilabel=True), FOUR_LABELS),

@@ -127,6 +127,7 @@ def test_the_task_s_loss_given_as_an_own_one_trains_the_same(name):
         module, model = made(name, **({} if own is None else {"loss": own}))
         trained.append((logged(fit(module, model, limit_train_batches=3)), weights(model)))
     (expected, by_task), *others = trained
+    assert {"train_loss", "train_loss_step", "val_loss"} <= expected.keys()
     for found, by_own in others:
         assert found == pytest.approx(expected, rel=1e-3, nan_ok=True)
         torch.testing.assert_close(by_own, by_task, rtol=1e-3, atol=1e-5)

@@ -117,5 +117,6 @@ class WholeGraphClassifier(NodeClassifier):
         logits = self._part.apply(model, self.forward_inputs, address)[batch.x - self._part.first]
         # A rank without training nodes takes part in all collectives, with a gradient of 0.
         total = self.compute_loss("fit", logits, batch.y) if len(batch.y) else logits.sum()
-        self.log("train_loss_step", total.detach() / max(1, len(batch.y)), batch_size=max(1, len(batch.y)))
+        number = max(1, len(batch.y))
+        self.log_step(total / number, number)
         return total * (self.trainer.world_size / self._num_train)

@@ -80,7 +80,7 @@ class ItemClassifier(LabelMixin):
         if batch.address is not None:
             seed_generators(address_seed(*batch.address), self.device)  # for dropout
         total = self.compute_loss("fit", self(batch), batch.y)
-        self.log("train_loss_step", total.detach() / len(batch.y), batch_size=len(batch.y))
+        self.log_step(total / len(batch.y), len(batch.y))
         return total * (self.trainer.world_size / batch.num_step_items)
 
     chunked_step = training_step

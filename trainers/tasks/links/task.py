@@ -38,7 +38,7 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
         >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
         >>> trainer.fit(model, data)
         >>> sorted(trainer.callback_metrics)
-        ['train_loss', 'val_auc', 'val_loss']
+        ['train_loss', 'train_loss_step', 'val_auc', 'val_loss']
     """
 
     data_class = LinkDataModule
@@ -182,7 +182,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         >>> trainer = Trainer(fast_dev_run=2, enable_progress_bar=False, enable_model_summary=False)
         >>> trainer.fit(model, data)
         >>> sorted(trainer.callback_metrics)
-        ['train_loss', 'val_auc', 'val_loss']
+        ['train_loss', 'train_loss_step', 'val_auc', 'val_loss']
     """
 
     data_class = HeteroLinkDataModule

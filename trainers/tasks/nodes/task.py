@@ -59,7 +59,7 @@ class NodeTask(LabelMixin, ExactTask):
         _refuse_links(batch)
         self.seed_dropout(batch)
         total = self.compute_loss("fit", self(batch), batch.y, weights)
-        self.log("train_loss_step", total.detach() / batch.num_seeds, batch_size=batch.num_seeds)
+        self.log_step(total / batch.num_seeds, batch.num_seeds)
         return total * (self.trainer.world_size / batch.num_step_seeds)
 
     def evaluate(self, stage: str, batch: NodeBatch | SampledBatch) -> None:
