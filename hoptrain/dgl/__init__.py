@@ -1,6 +1,7 @@
 """Drop-in replacements for DGL's samplers: write ``from hoptrain.dgl import DataLoader, NeighborSampler`` instead of ``from dgl.dataloading``.
 
-Arguments and results are those of DGL; hoptrain does the sampling. Names that do not sample, such as ``GraphDataLoader``, are DGL's own objects.
+Arguments and results are those of DGL; hoptrain does the sampling. Every other name of ``dgl.dataloading``, such as ``GraphDataLoader`` or
+``EdgePredictionSampler``, is DGL's own.
 The import raises ``ImportError`` without DGL (``pip install hoptrain[dgl]``).
 """
 
@@ -36,3 +37,9 @@ __all__ = [
     "negative_sampler",
     "sampling",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or not hasattr(_dgl.dataloading, name):
+        raise AttributeError(f"neither module 'hoptrain.dgl' nor dgl.dataloading has an attribute {name!r}")
+    return getattr(_dgl.dataloading, name)

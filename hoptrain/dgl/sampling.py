@@ -1,4 +1,7 @@
-"""Drop-in replacements for functions of ``dgl.sampling``: ``random_walk``, ``pack_traces`` and ``select_topk``."""
+"""Drop-in replacements for functions of ``dgl.sampling``: ``random_walk``, ``pack_traces`` and ``select_topk``.
+
+Every other name, such as ``PinSAGESampler``, is DGL's own.
+"""
 
 from __future__ import annotations
 
@@ -163,3 +166,9 @@ def _ranks(keys: Array) -> Array:
 def _tables(made: ConvertedGraph) -> AliasTables:
     """Return alias tables of the edge weights, built once for each graph."""
     return made.get_or_make("alias tables", lambda: build_alias_tables(made.graph))
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or not hasattr(dgl.sampling, name):
+        raise AttributeError(f"neither module 'hoptrain.dgl.sampling' nor dgl.sampling has an attribute {name!r}")
+    return getattr(dgl.sampling, name)

@@ -211,6 +211,11 @@ def check_arguments(kwargs: dict[str, Any], *, filter_per_worker: bool | None = 
         raise InputError(
             "custom_cls is given: it sets the class of batches from remote stores, which these loaders do not read; leave it out"
         )
+    if kwargs.get("temporal_comparison") is not None:
+        raise InputError(
+            f"temporal_comparison is {kwargs['temporal_comparison']!r}: no edge of these loaders is later than its seed, as in PyG; leave it out, "
+            "or sample with hoptrain.TemporalSampler(monotone=True), for times that increase along each path to a seed"
+        )
     if kwargs.get("batch_size", 1) is None and kwargs.get("batch_sampler") is None:
         raise InputError("batch_size is None: a batch needs a number of seeds; give batch_size or a batch_sampler")
     if kwargs.get("in_order") is False:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
+from cases.mistakes import refused
 from torch.utils.data import DataLoader
 
 PAGE = Path(__file__).parents[3] / "docs" / "coming_from_dgl.md"
@@ -52,6 +53,20 @@ def test_every_name_has_a_signature_here():
         name for name, own in vars(hoptrain.dgl.sampling).items() if getattr(own, "__module__", None) == hoptrain.dgl.sampling.__name__
     }
     assert {f"sampling.{name}" for name in of_sampling if not name.startswith("_")} <= set(KEPT)
+
+
+@needs_dgl
+def test_other_names_are_dgls():
+    import hoptrain.dgl
+    from hoptrain.samplers.batch.dgl_compat import import_dgl
+
+    dgl = import_dgl()
+    assert hoptrain.dgl.EdgePredictionSampler is dgl.dataloading.EdgePredictionSampler
+    for name in ("sample_etype_neighbors", "node2vec_random_walk", "PinSAGESampler"):
+        assert getattr(hoptrain.dgl.sampling, name) is getattr(dgl.sampling, name)
+    for module, theirs in ((hoptrain.dgl, "dgl.dataloading"), (hoptrain.dgl.sampling, "dgl.sampling")):
+        with refused("'NeighbourSampler'", f"{module.__name__} {theirs} attribute", error=AttributeError):
+            _ = module.NeighbourSampler
 
 
 @needs_dgl

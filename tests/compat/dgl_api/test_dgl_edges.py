@@ -68,6 +68,14 @@ def test_exclusions_are_those_of_dgl(g, options, kind):
     assert mine[0].sort().values.equal(wanted[0].sort().values)
 
 
+def test_the_class_of_dgl_s_function(g):
+    """``EdgePredictionSampler`` is DGL's class, which samples with the sampler that it is given."""
+    sampler = hoptrain.dgl.EdgePredictionSampler(hoptrain.dgl.NeighborSampler([-1, -1]), exclude="self")
+    found = next(iter(hoptrain.dgl.DataLoader(g, EDGES.to(g.idtype), sampler, batch_size=5)))
+    wanted = both([-1, -1], exclude="self")[0].sample(g, EDGES.to(g.idtype))
+    assert edge_ids(found[2]) == edge_ids(wanted[2])
+
+
 def test_around_shadow(g):
     ours, theirs = both([2], kind="ShaDowKHopSampler", exclude="self")
     mine, wanted = (sampler.sample(g, EDGES.to(g.idtype, copy=True)) for sampler in (ours, theirs))

@@ -72,6 +72,11 @@ def edge_with(data, end, vertex):
     edges(data, edge_index)
 
 
+def times_as_fractions(data):
+    data.made = data.made + 0.5
+    batch_of(data, time_attr="made")
+
+
 def links(data, **options):
     hoptrain.pyg.LinkNeighborLoader(data, [2], **options)
 
@@ -100,6 +105,15 @@ MISTAKES = {
     ),
     "a class of batches": Mistake(
         lambda data: batch_of(data, custom_cls=dict), value="custom_cls", rule="class batches remote stores", remedy="leave out"
+    ),
+    "an order of times along paths": Mistake(
+        lambda data: batch_of(data, time_attr="made", temporal_comparison="strictly_increasing"),
+        value="temporal_comparison is 'strictly_increasing'",
+        rule="edge later seed",
+        remedy="leave TemporalSampler(monotone=True)",
+    ),
+    "times as fractions": Mistake(
+        lambda data: times_as_fractions(data), value="times are float32", rule="integers int64 1,200 edges", remedy="convert"
     ),
     "batches in any order": Mistake(
         lambda data: batch_of(data, in_order=False), value="in_order is False", rule="batches order run repeatable", remedy="leave out"

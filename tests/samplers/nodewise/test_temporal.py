@@ -14,6 +14,15 @@ from hoptrain.samplers import NeighborSampler, SampleLoader, TemporalSampler, Wo
 from hoptrain.trainers import NodeClassifier, NodeDataModule
 
 
+def test_a_window_of_time():
+    """A graph without the edges before its begin gives a lower bound; edges keep their ids."""
+    graph = Graph.from_edges([1, 2, 3, 4], [0, 0, 0, 0], 5, times=[10, 20, 30, 40])
+    window = graph.with_edges(graph.times >= 20)
+    batch = TemporalSampler([-1]).sample(window, [0], times=[30])
+    assert batch.node_ids.tolist() == [0, 2, 3]
+    assert window.ids_of(batch.blocks[0].edge_ids).tolist() == [1, 2]
+
+
 def as_lists(batch):
     block = batch.blocks[0]
     sizes = [batch.num_seeds, *(b.num_src for b in reversed(batch.blocks))]
