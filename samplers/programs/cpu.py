@@ -219,9 +219,15 @@ def explain(program: SamplingProgram, message: str) -> str:
     own = (text.removeprefix(_OWN_ERROR) for text in causes if text.startswith(_OWN_ERROR))
     theirs = (text for text in causes if not text.startswith(("Failed in", "During:", "File", "-", "Traceback")))
     cause = next(chain(own, theirs), causes[0])
-    return (
-        f"{type(program).__name__}.{name}, {file}:{line}, cannot be compiled: {cause}; use numbers, arrays and the functions of a program"
-    )
+    return f"{type(program).__name__}.{name}, {file}:{line}, cannot be compiled: {cause}; {_remedy(cause)}"
+
+
+def _remedy(cause: str) -> str:
+    if re.match(r"Unknown attribute '\w+' of type Transit\b", cause):
+        return "a transit has node, neighbors (as many as its in-degree), weights, first_edge, earlier and state; use these"
+    if function := re.search(r"'(\w+)'.*<class 'function'>", cause):
+        return f"decorate {function[1]} with numba.njit"
+    return "use numbers, arrays and the functions of a program"
 
 
 def no_edge(program: SamplingProgram, where: str) -> InputError:

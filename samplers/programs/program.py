@@ -185,8 +185,10 @@ def check_random(function: Callable[..., Any], name: str) -> None:
     """
     code, known = function.__code__, function.__globals__
     # Compares identities: a script may have an array of that name, and == would compare its entries.
-    named = {id(known.get(word)) for word in code.co_names}
-    if named & {id(random), id(np.random)} or ("random" in code.co_names and id(np) in named):
+    values = [known.get(word) for word in code.co_names]
+    named = set(map(id, values))
+    are_imported = any(isinstance(getattr(value, "__self__", None), random.Random | np.random.RandomState) for value in values)
+    if are_imported or named & {id(random), id(np.random)} or ("random" in code.co_names and id(np) in named):
         raise InputError(
             f"{name}.{function.__name__} uses a random generator of its own: batches could not be repeated; draw by randint(rng, n) or bernoulli(rng, p)"
         )

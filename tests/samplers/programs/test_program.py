@@ -1,10 +1,12 @@
 """Sampling programs on the CPU: their inputs, their restrictions, and invalid programs."""
 
 import random as python_random
+from random import random as uniform
 
 import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of
+from numpy.random import randint as numpy_randint
 from program_case import ADDRESS, Beyond, Counting, Distinct, Even, Heaviest, Layer, Sage
 
 from hoptrain.engine import Graph
@@ -167,6 +169,27 @@ class OfPython(OfNumPy):
         return python_random.randrange(len(transit.neighbors))
 
 
+class OfImports(OfNumPy):
+    """Functions that were imported by their names."""
+
+    def next(self, transit, step, rng):
+        return int(uniform() * len(transit.neighbors)) if step else numpy_randint(0, len(transit.neighbors))
+
+
+class Degree(OfNumPy):
+    def next(self, transit, step, rng):
+        return randint(rng, transit.degree)
+
+
+def last_of(transit):
+    return len(transit.neighbors) - 1
+
+
+class Helper(OfNumPy):
+    def next(self, transit, step, rng):
+        return last_of(transit)
+
+
 places = np.zeros(3, np.int64)  # has the name of an attribute below
 
 
@@ -263,7 +286,13 @@ MISTAKES = {
         lambda: compile_program(Misspelt([2])),
         value="'neighbours'",
         rule=f"Misspelt.next test_program.py:{LINE_OF_MISSPELT} compiled attribute",
-        remedy="use numbers arrays functions",
+        remedy="transit node, neighbors weights, first_edge, earlier state use",
+    ),
+    "the degree of a transit": Mistake(
+        lambda: compile_program(Degree()), value="'degree'", rule="Degree.next compiled attribute", remedy="neighbors in-degree use"
+    ),
+    "a function of the script": Mistake(
+        lambda: compile_program(Helper()), value="'last_of'", rule="Helper.next compiled", remedy="decorate last_of numba.njit"
     ),
     "edges searched in columns that are not sorted": Mistake(
         search_in_columns_that_are_not_sorted, value="columns", rule="has_edge graph not sorted search", remedy="Graph.from_edges"
@@ -278,7 +307,7 @@ MISTAKES = {
             rule="random generator own repeated",
             remedy="randint(rng, n) bernoulli(rng, p)",
         )
-        for program in (OfNumPy, OfPython)
+        for program in (OfNumPy, OfPython, OfImports)
     },
 }
 
