@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,6 +32,8 @@ from hoptrain.trainers.models.lightgcn import LightGCN
 from hoptrain.trainers.tasks.options import check_training
 from hoptrain.trainers.tasks.scored import LRSchedulerCallable, OptimizerCallable, ScoredModule
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule
+
+_log = logging.getLogger(__name__)
 
 
 class ExactTask(ScoredModule):
@@ -66,6 +69,8 @@ class GraphTask(ExactTask):
         forward_inputs: inputs of the model's ``forward`` in addition to the features.
         feedback: per-step computations that the sampler needs, such as gradient norms, by name.
     """
+
+    _has_warned = False
 
     def __init__(
         self,
@@ -174,12 +179,23 @@ class GraphTask(ExactTask):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Compute the outputs (B, C) for the seeds of a batch."""
+        self._warn_of_weights(batch)
         x, degrees = self.inputs(batch), self.degrees[batch.node_ids.long()]
         apply: Apply = partial(apply_model, self.model, self.forward_inputs)
         # The feedback of the inner sampler wraps first, since it may replace the model.
         for feedback in reversed(self._feedback() if self.training else []):
             apply = feedback.wrap(apply)
         return apply(x, batch, degrees)
+
+    def _warn_of_weights(self, batch: MiniBatch) -> None:
+        """Log a warning once if the sampled edges have weights that the model does not get."""
+        if self._has_warned or self.forward_inputs != "edge_index" or all(block.weights is None for block in batch.blocks):
+            return
+        self._has_warned = True
+        _log.warning(
+            f"{type(self.model).__name__} does not get the weights of sampled edges, so its sums and means over neighbours are biased: use "
+            "NeighborSampler, whose edges have no weights, or a model over blocks that reads block.weights"
+        )
 
     def inputs(self, batch: MiniBatch) -> Tensor:
         """Return the model's input rows (S, F): the features of the batch's input nodes."""

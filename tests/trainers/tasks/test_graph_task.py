@@ -107,6 +107,12 @@ def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, fo
     assert not any(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("sampler", "number"), [(LaborSampler([3, 3]), 1), (NeighborSampler([3, 3]), 0)])
+def test_weights_that_a_pyg_model_does_not_get_are_said_once(dataset, caplog, sampler, number):
+    fit(dataset, NodeClassifier(model=GraphSAGE(7, 8, 2, 3)), sampler)
+    assert sum("GraphSAGE does not get the weights" in line for line in caplog.messages) == number
+
+
 def test_inference_over_all_neighbours_is_that_on_the_whole_graph(dataset):
     """Layer-wise and batch-wise inference equal the whole graph's outputs, also for PyG models and hops that share edges."""
     torch.manual_seed(0)
