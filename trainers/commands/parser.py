@@ -78,7 +78,8 @@ def _explain(parser: OptionParser, message: str, error: Exception | None) -> str
         return _unknown(parser, unknown[1])
     if missing := re.match(r"the following arguments are required: (.+)", message):
         names = re.sub(r"\b(fit|validate|test|predict)\.", "", missing[1])
-        return f"{names} must be given: name a configuration, such as --config quickstart, or give each as an option"
+        example = "quickstart" if "dataset" in names else "own_data"
+        return f"{names} must be given: name a configuration, such as --config {example}, or give each as an option"
     if linked := re.match(r'Linked "([^"]+)" must be given via "([^"]+)"', message):
         return _linked(parser, *linked.groups())
     return f"{message}; 'hoptrain {_command(parser)} --help' lists the options"

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hoptrain.engine.datasets.load import load_dataset
+from hoptrain.engine import Dataset, InputError
+from hoptrain.engine.datasets.load import load_any
 from hoptrain.engine.features.quantized import codes_of, format_of
 from hoptrain.engine.partition.folder import GRAPHS, Partition, open_partition, part_folder, write_partition
 from hoptrain.engine.partition.methods import METHODS
@@ -41,7 +42,11 @@ def add_action(actions: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Write the partitions and print a description of them; return 0."""
-    data = load_dataset(args.name, root=args.root, scale=args.scale)
+    data = load_any(args.name, root=args.root, scale=args.scale)
+    if not isinstance(data, Dataset):
+        raise InputError(
+            f"{args.name} is a heterogeneous graph: only homogeneous graphs can be partitioned; give each machine a copy of the whole folder"
+        )
     write_partition(data, args.dest, args.parts, args.method, lambda line: print(line, flush=True), args.graph)
     print(aligned(facts(open_partition(Path(args.dest)))))
     return 0
