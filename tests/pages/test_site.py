@@ -5,10 +5,12 @@ import re
 import shlex
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+import hoptrain
 from hoptrain import load_dataset
 from hoptrain.trainers.cli import LIGHTNING, _parser, main
 from hoptrain.trainers.commands.bench import option_parser
@@ -98,6 +100,29 @@ def test_other_commands_are_understood(line):
     else:
         with pytest.raises(SystemExit, match=r"^0$"):
             main([name, *words[:1], "--help"])
+
+
+@pytest.mark.parametrize("word", ["CSVLogger", "Docker", "FAQ", "inductive", "licence", "reproducible"])
+def test_a_search_finds_a_page(word):
+    assert [page.name for page in DOCS.rglob("*.md") if word.lower() in page.read_text().lower()]
+
+
+def test_the_site_has_a_page_for_each_public_name(monkeypatch):
+    """Such a page has the options of base classes too, and every page the version and the licence."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    monkeypatch.syspath_prepend(DOCS)
+    hooks = import_module("hooks")
+    config = SimpleNamespace(nav=[{"Reference": []}], copyright="")
+    hooks.on_config(config)
+    assert config.copyright == f"hoptrain {hoptrain.__version__}, Apache-2.0 licence"
+    pages = [name for group in config.nav[0]["Reference"] for entries in group.values() for entry in entries for name in entry]
+    assert sorted(pages) == sorted(hoptrain._HOME)
+    page = hooks.reference_page("NodeDataModule", "trainers")
+    assert "## Options of SampledDataModule" in page
+    assert "SampledDataModule.__init__" in page
+    result = SimpleNamespace(file=SimpleNamespace(src_uri="results/x.md"), meta={})
+    hooks.on_page_markdown("# Numbers", result)
+    assert result.meta["search"]["boost"] < 1, "a search lists results last"
 
 
 @pytest.mark.timeout(300)

@@ -96,6 +96,7 @@ def test_batches_carry_features_and_labels(loader_of, dataset):
     for batch in loader_of(num_workers=1):
         np.testing.assert_array_equal(batch.x, dataset.x[batch.node_ids])
         np.testing.assert_array_equal(batch.y, dataset.y[batch.seeds])
+        assert repr(batch).endswith(f"x {batch.x.shape}, y {batch.y.shape})")
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.uint8, np.float32])

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import yaml
 from cases.mistakes import refused
 
 from hoptrain.engine.datasets import npz
@@ -73,6 +74,15 @@ def test_the_list_marks_what_cannot_be_downloaded(listed):
     assert all("Needs " in known()[name].read_text() for name in missing)
     rows = listed("hetero_acm.npz", "cora.npz", "tu_mutag.npz", "cifar-10-python.tar.gz")
     assert {"acm_han", "acm_links", "cora_gat", "mutag_gin", "cifar10_vig"} < of(rows, "ready")
+
+
+@pytest.mark.parametrize("name", ["own_data", "own_links"])
+def test_configurations_for_own_data_end_by_themselves(name):
+    """They standardise features, such as a Unix time, and stop if the validation does not improve."""
+    config = yaml.safe_load(known()[name].read_text())
+    assert config["model"]["standardize_features"]
+    assert [callback["class_path"].rpartition(".")[2] for callback in config["trainer"]["callbacks"]] == ["EarlyStopping"]
+    assert config["trainer"]["max_epochs"] <= 100
 
 
 @pytest.mark.parametrize("name", sorted(npz.NO_DOWNLOAD))
