@@ -3,9 +3,8 @@
 import json
 
 import pytest
-import torch_geometric.loader
+from cases.pyg_original import use_original_loader
 
-import hoptrain.pyg
 from hoptrain.benchmarks.cases.hetero import synthetic_mag
 from hoptrain.engine import HeteroDataset
 from hoptrain.trainers.cli import main
@@ -23,21 +22,10 @@ def run(what, out, *options):
     return json.loads((out / "results.json").read_text())
 
 
-@pytest.fixture
-def original(monkeypatch):
-    """Return PyG's own loader with hoptrain's sampler, which does not need PyG's compiled libraries."""
-
-    class Original(torch_geometric.loader.NeighborLoader):
-        def __init__(self, data, num_neighbors, **options):
-            super().__init__(data, num_neighbors, neighbor_sampler=hoptrain.pyg.NeighborSampler(data, num_neighbors), **options)
-
-    monkeypatch.setattr(torch_geometric.loader, "NeighborLoader", Original)
-    monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", True)
-
-
 @pytest.mark.promise
 @pytest.mark.parametrize("which", ["folder", "typed folder", "typed:mag"])
-def test_the_original_line_and_the_changed_one(folder, tmp_path, original, which):
+def test_the_original_line_and_the_changed_one(folder, tmp_path, monkeypatch, which):
+    use_original_loader(monkeypatch)
     if which == "typed folder":  # its data have a node type without features
         twin = synthetic_mag(0.001)
         x = {kind: rows for kind, rows in twin.x.items() if kind != "field"}

@@ -7,10 +7,9 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-import torch_geometric.loader
 from cases.mistakes import Mistake, each_of
+from cases.pyg_original import use_original_loader
 
-import hoptrain.pyg
 from hoptrain.benchmarks import trainings
 from hoptrain.benchmarks.trainings import program, report
 from hoptrain.benchmarks.trainings.cell import SYSTEMS, Cell
@@ -27,22 +26,11 @@ def folder(dataset, tmp_path):
     return tmp_path / "data"
 
 
-@pytest.fixture
-def original(monkeypatch):
-    """Return PyG's own loader with hoptrain's sampler, which does not need PyG's compiled libraries."""
-
-    class Original(torch_geometric.loader.NeighborLoader):
-        def __init__(self, data, num_neighbors, **options):
-            super().__init__(data, num_neighbors, neighbor_sampler=hoptrain.pyg.NeighborSampler(data, num_neighbors), **options)
-
-    monkeypatch.setattr(torch_geometric.loader, "NeighborLoader", Original)
-    monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SPARSE", True)
-
-
 # The scripts.
 
 
 def trained(cell, folder, monkeypatch):
+    use_original_loader(monkeypatch)
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
     found = program.train(cell, folder)
     assert found["steps"] == 2
@@ -56,7 +44,7 @@ def trained(cell, folder, monkeypatch):
 @pytest.mark.promise
 @pytest.mark.filterwarnings("ignore")  # Lightning warns about so small a run
 @pytest.mark.parametrize("system", ["fit", "pyg-trim"])
-def test_a_script_trains(system, folder, original, monkeypatch):
+def test_a_script_trains(system, folder, monkeypatch):
     trained(replace(SMALL, system=system), folder, monkeypatch)
 
 
@@ -64,7 +52,7 @@ def test_a_script_trains(system, folder, original, monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("arch", ["sage", "gcn", "gat", "gin"])
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_script_trains(system, arch, folder, original, monkeypatch):
+def test_every_script_trains(system, arch, folder, monkeypatch):
     cell = replace(SMALL, system=system, arch=arch)
     reason = program.missing(cell) if system not in ("pyg", "pyg-trim") else None
     if reason is not None:
