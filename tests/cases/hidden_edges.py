@@ -3,6 +3,8 @@
 import numpy as np
 
 from hoptrain.engine.arrays import read_only
+from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.samplers.batch.minibatch import named
 from hoptrain.samplers.hops import columns_of
 
 READ = ("indices", "weights", "times")
@@ -15,6 +17,12 @@ def hide_edges(graph, names=READ):
         for name in names:
             if (array := getattr(columns, name)) is not None:
                 setattr(columns, name, read_only(np.zeros(len(array), array.dtype)))  # kernels were compiled for read-only arrays
+
+
+def files_of(graph):
+    """Return the files of a graph's edges by the names of ``EdgeFiles``. An empty array has none, since it cannot be mapped."""
+    arrays = {(name, relation): array for relation, own in columns_of(graph).items() for name, array in own.arrays().items()}
+    return {named(*key): FileRows.of(array, "edges") for key, array in arrays.items() if key[0] != "indptr" and len(array)}
 
 
 def hide_edges_from(loader, names=READ):

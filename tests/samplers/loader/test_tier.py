@@ -1,18 +1,18 @@
-"""Out-of-core features: batches equal those of features in memory, also with workers and after killed processes; input errors are one line."""
+"""Out-of-core features: batches equal those of features in memory, also with workers; input errors are one line.
+
+``topology/test_edges_beyond_memory.py`` has the tests that features share with edges: resumed runs, killed processes, and ranks.
+"""
 
 import os
 import re
-import signal
-import time
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from cases.batches import contents, same
 from cases.mistakes import Mistake, each_of, refused
-from ranks import in_threads
+from cases.out_of_core import plain_data
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Schedule
@@ -28,12 +28,8 @@ MEMORY = "300KiB"
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """Return a data set with 1 MB of features, opened from its folder. MEMORY holds some 1500 of its 8000 rows."""
-    draw = np.random.default_rng(0)
-    number, skewed = 8000, (8000 * draw.random(60_000) ** 3).astype(np.int64)
-    edges = np.stack([skewed, draw.integers(0, number, 60_000)])
-    x, y = draw.random((number, 32), dtype=np.float32), draw.integers(0, 3, number)
     folder = tmp_path_factory.mktemp("beyond") / "data"
-    Dataset(x=x, y=y, edge_index=edges, splits={"train": np.arange(0, number, 5)}).save(folder)
+    plain_data().save(folder)
     return Dataset.open(folder)
 
 
@@ -46,20 +42,6 @@ def loader_of(saved, opened):
         return opened[-1]
 
     return make
-
-
-def contents(batch):
-    arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {"at": (batch.epoch, batch.batch, batch.num_step_seeds)}
-
-
-def same(tiered, plain):
-    """Check that one epoch of both loaders is the same, and return its number of steps."""
-    number = 0
-    for ours, theirs in zip(tiered, plain, strict=True):
-        assert contents(ours) == contents(theirs)
-        number += 1
-    return number
 
 
 @pytest.mark.promise
@@ -121,53 +103,6 @@ def test_without_lookahead_rows_are_read_when_they_are_asked_for(loader_of):
     loader = loader_of(feature_cache=MEMORY, prefetch_steps=0)
     assert same(loader, loader_of()) == 25
     assert loader.tier.pids() == []
-
-
-def test_a_run_that_is_left_and_one_that_begins_in_the_middle(loader_of):
-    tiered, plain = loader_of(feature_cache=MEMORY, num_workers=1), loader_of()
-    for loader in (tiered, plain):
-        for _ in zip(range(3), loader):  # noqa: B905
-            pass
-    same(tiered, plain)
-    for loader in (tiered, plain):
-        loader.load_state_dict({"epoch": 1, "step": 20})
-    assert same(tiered, plain) == 5
-    tiered.repeats = plain.repeats = True
-    same(tiered, plain)
-    same(tiered, plain)
-
-
-def test_closed_it_begins_again(loader_of):
-    tiered, plain = loader_of(feature_cache=MEMORY), loader_of()
-    same(tiered, plain)
-    tiered.close()
-    same(tiered, plain)
-
-
-def test_a_process_that_is_killed_costs_reads_and_no_batch(loader_of):
-    """One process of each kind is killed within one epoch."""
-    tiered, plain = loader_of(feature_cache=MEMORY, num_workers=2), loader_of()
-    same(tiered, plain)
-    for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
-        assert contents(ours) == contents(theirs)
-        if number in (2, 11):
-            os.kill((tiered.tier if number == 2 else tiered).pids()[0], signal.SIGKILL)
-            time.sleep(0.05)
-    same(tiered, plain)
-
-
-def test_ranks_of_a_machine_share_one_cache(loader_of, meet):
-    tiered = [loader_of(feature_cache=MEMORY, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
-    plain = [loader_of(rank=rank, world_size=2) for rank in range(2)]
-
-    def train(rank):
-        meet(rank)
-        return sum(same(tiered[rank], plain[rank]) for _ in range(2))
-
-    assert in_threads([partial(train, rank) for rank in range(2)]) == [26, 26]
-    first, second = (loader.tier for loader in tiered)
-    assert [len(tier.pids()) for tier in (first, second)] == [1, 0]
-    assert first.shared.path == second.shared.path
 
 
 class Moody(NeighborSampler):

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from cases.batches import same
 from cases.mistakes import Mistake, each_of, refused
 from ranks import in_threads
 
@@ -86,19 +87,6 @@ def machines(parts, monkeypatch):
         exchange.abort()
     for box in letters:
         box.put(-1, [np.empty(0, np.uint8)] * 2)  # an invalid message ends the thread
-
-
-def contents(batch):
-    arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {"at": (batch.epoch, batch.batch)}
-
-
-def same(loader, other):
-    steps = 0
-    for ours, theirs in zip(loader, other, strict=True):
-        assert contents(ours) == contents(theirs)
-        steps += 1
-    return steps
 
 
 def beside(plain, rank):

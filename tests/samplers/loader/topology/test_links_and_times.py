@@ -4,12 +4,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cases.hidden_edges import hide_edges, hide_edges_from
+from cases.batches import contents, same
+from cases.hidden_edges import files_of, hide_edges, hide_edges_from
 from ranks import in_threads
 
 from hoptrain.engine import Address, Dataset, Graph, HeteroDataset, HeteroGraph
 from hoptrain.engine.hetero_graph import relation_name
-from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import (
     HeteroLaborSampler,
     HeteroLinkSampler,
@@ -107,23 +107,6 @@ def opened_at(path):
     return (Dataset if (path / "x.npy").exists() else HeteroDataset).open(path)
 
 
-def files_of(graph):
-    relations = (
-        {"": graph} if isinstance(graph, Graph) else {f".{relation_name(relation)}": own for relation, own in graph.relations.items()}
-    )
-    arrays = {f"{name}{end}": array for end, own in relations.items() for name, array in own.arrays().items() if name != "indptr"}
-    return {name: FileRows.of(array, "edges") for name, array in arrays.items()}
-
-
-def contents(batch):
-    arrays = {name: (array.dtype, array.shape, array.tobytes()) for name, array in batch.arrays().items()}
-    sources = [
-        {relation: block.num_src for relation, block in hop.items()} if isinstance(hop, dict) else hop.num_src for hop in batch.blocks
-    ]
-    fields = [getattr(batch, name, None) for name in ("seed_counts", "seed_type", "seed_relation", "nested", "repeats_edges")]
-    return arrays | {"at": (batch.seed, batch.epoch, batch.batch, batch.num_seeds, batch.num_step_seeds, sources, fields)}
-
-
 @pytest.mark.parametrize("at_once", [500, 1 << 22])
 @pytest.mark.parametrize(("name", "sampler"), [*(("plain", own) for own in PLAIN), *(("typed", own) for own in TYPED)], ids=shown)
 def test_batches_beside_each_other_are_those_of_a_graph_in_memory(request, monkeypatch, name, sampler, at_once):
@@ -167,19 +150,6 @@ def loader_of(request, opened, memory_for_edges):
         return opened[-1]
 
     return make
-
-
-def same(tiered, plain):
-    """Check that one epoch of both loaders is the same, and return its number of steps."""
-    number = 0
-    for ours, theirs in zip(tiered, plain, strict=True):
-        assert contents(ours) == contents(theirs)
-        rows = [own.x if isinstance(own.x, dict) else {"": own.x} for own in (ours, theirs)]
-        assert {kind: own.tobytes() for kind, own in rows[0].items()} == {kind: own.tobytes() for kind, own in rows[1].items()}
-        edges = [[] if isinstance(own.x, dict) else [block.edge_attr.tobytes() for block in own.blocks] for own in (ours, theirs)]
-        assert edges[0] == edges[1]
-        number += 1
-    return number
 
 
 @pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in LOADED), ("links at times", 1), ("typed links at times", 1)])
