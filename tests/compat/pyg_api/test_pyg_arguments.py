@@ -2,19 +2,28 @@
 
 import inspect
 
+import numpy as np
 import pyg_reference
 import pytest
 import torch
 import torch_geometric.loader
 from cases.mistakes import Mistake, each_of, refused
-from pyg_case import some_data
+from pyg_case import some_data, some_hetero_data
+from torch_geometric.data import HeteroData
 
 import hoptrain.pyg
+
+WRITES = ("author", "writes", "paper")
 
 
 @pytest.fixture
 def data():
     return some_data()
+
+
+@pytest.fixture
+def hetero():
+    return some_hetero_data()
 
 
 def test_an_import_line_may_name_all_that_pyg_has(data):
@@ -52,7 +61,8 @@ def test_contexts_for_workers_of_pyg_do_nothing_and_say_so(data, name):
 
 
 def batch_of(data, **options):
-    return next(iter(hoptrain.pyg.NeighborLoader(data, **({"num_neighbors": [2], "batch_size": 50} | options))))
+    seeds = "paper" if isinstance(data, HeteroData) else None
+    return next(iter(hoptrain.pyg.NeighborLoader(data, **({"num_neighbors": [2], "input_nodes": seeds, "batch_size": 50} | options))))
 
 
 def rows_of_features(data, rows):
@@ -81,6 +91,25 @@ def links(data, **options):
     hoptrain.pyg.LinkNeighborLoader(data, [2], **options)
 
 
+def nodes_alone():
+    hoptrain.pyg.NeighborLoader(HeteroData({"paper": {"x": torch.zeros(4, 2)}}), [2], "paper")
+
+
+def times_of_nodes_and_of_edges(hetero):
+    hetero["paper", "cites", "paper"].born = torch.zeros(500, dtype=torch.long)
+    hoptrain.pyg.NeighborLoader(hetero, [2], "paper", time_attr="born")
+
+
+def relation_without_edges(hetero):
+    del hetero[WRITES].edge_index
+    hoptrain.pyg.NeighborLoader(hetero, [2], "paper")
+
+
+def edge_from_node_80(hetero):
+    hetero[WRITES].edge_index[0, 3] = 80
+    hoptrain.pyg.NeighborLoader(hetero, [2], "paper")
+
+
 MISTAKES = {
     "weights for trees": Mistake(
         lambda data: batch_of(data, weight_attr="weight", disjoint=True),
@@ -88,12 +117,15 @@ MISTAKES = {
         rule="time_attr disjoint edges drawn",
         remedy="leave one",
     ),
-    "trees with all edges between their nodes": Mistake(
-        lambda data: batch_of(data, subgraph_type="induced", disjoint=True),
-        value="subgraph_type induced",
-        rule="disjoint time_attr trees edges",
-        remedy="choose one",
-    ),
+    **{
+        f"trees with all edges between their nodes of {name}": Mistake(
+            lambda make=make: batch_of(make(), subgraph_type="induced", disjoint=True),
+            value="subgraph_type induced",
+            rule="disjoint time_attr trees edges",
+            remedy="choose one",
+        )
+        for name, make in (("a graph", some_data), ("a heterogeneous graph", some_hetero_data))
+    },
     "an unknown strategy": Mistake(
         lambda data: batch_of(data, temporal_strategy="first"),
         value="temporal_strategy is 'first'",
@@ -209,7 +241,7 @@ MISTAKES = {
         remedy="PyG's own",
     ),
     "heterogeneous data for a loader of one type": Mistake(
-        lambda: hoptrain.pyg.ShaDowKHopSampler(torch_geometric.data.HeteroData(), 1, 2),
+        lambda: hoptrain.pyg.ShaDowKHopSampler(HeteroData(), 1, 2),
         value="HeteroData",
         rule="loaders homogeneous Data",
         remedy="PyG's own",
@@ -219,6 +251,69 @@ MISTAKES = {
         value="ReferenceSampler",
         rule="neighbor_sampler loaders hoptrain",
         remedy="give hoptrain.pyg.NeighborSampler",
+    ),
+    "no nodes to begin at": Mistake(
+        lambda hetero: batch_of(hetero, input_nodes=None),
+        value="input_nodes is None",
+        rule="HeteroData node type nodes",
+        remedy="tuple paper, author, venue",
+    ),
+    "nodes in a dict": Mistake(
+        lambda hetero: batch_of(hetero, input_nodes={"paper": torch.arange(120)}),
+        value="input_nodes is {'paper': tensor(",
+        rule="HeteroData node type nodes",
+        remedy="tuple paper, author, venue",
+    ),
+    "nodes of an unknown type": Mistake(
+        lambda hetero: batch_of(hetero, input_nodes="reader"),
+        value="input_nodes is 'reader'",
+        rule="HeteroData node type nodes",
+        remedy="tuple paper, author, venue",
+    ),
+    "a mask of fewer nodes of a type": Mistake(
+        lambda hetero: batch_of(hetero, input_nodes=("paper", torch.ones(7, dtype=torch.bool))),
+        value="torch.bool of shape (7,)",
+        rule="input_nodes paper mask 120",
+        remedy="convert",
+    ),
+    "one fanout of a relation": Mistake(
+        lambda hetero: batch_of(hetero, num_neighbors={WRITES: 2}),
+        value="is 2",
+        rule="num_neighbors author:writes:paper list hop",
+        remedy="15 10 dict",
+    ),
+    "missing weights": Mistake(
+        lambda hetero: batch_of(hetero, weight_attr="heavy"), value="'heavy'", rule="data no attribute", remedy="name one"
+    ),
+    **{
+        f"{what} as links of {kind}": Mistake(
+            lambda make=make, relation=relation, links=links: hoptrain.pyg.LinkNeighborLoader(
+                make(), [2], (relation, links) if relation else links
+            ),
+            value=f"edge_label_index{shown} {value}",
+            rule="(2, N sources destinations",
+            remedy=remedy,
+        )
+        for kind, make, relation, shown in (
+            ("a heterogeneous graph", some_hetero_data, WRITES, " of author:writes:paper"),
+            ("a graph", some_data, None, ""),
+        )
+        for what, links, value, remedy in (
+            ("floats", np.ones((2, 3)), "is torch.float64 of shape (2, 3)", "convert"),
+            ("a mask", torch.ones(2, 3, dtype=torch.bool), "is torch.bool of shape (2, 3)", "convert"),
+            ("rows of two lengths", [[1, 2], [3]], "is [[1, 2], [3]]", "give tensor"),
+            ("one row", [1, 2], "has shape (2,)", "transpose"),
+        )
+    },
+    "nodes without edges": Mistake(nodes_alone, value="no edge types", rule="data nothing sample", remedy="give edge_index"),
+    "times of nodes and of edges by one name": Mistake(
+        times_of_nodes_and_of_edges, value="time_attr is 'born'", rule="nodes edges both", remedy="rename"
+    ),
+    "an edge from an unknown node of a type": Mistake(
+        edge_from_node_80, value="node 80", rule="edge 3 author:writes:paper 120", remedy="fix x"
+    ),
+    "a relation without edges": Mistake(
+        relation_without_edges, value="author:writes:paper", rule="edge_index adj_t nothing sample", remedy="give one"
     ),
 }
 
