@@ -7,7 +7,7 @@ import pytest
 from cases.damage import changed, put
 from cases.mistakes import Mistake, each_of, refused
 
-from hoptrain.engine import Dataset, Graph, to_bfloat16
+from hoptrain.engine import Dataset, Graph, HeteroDataset, HeteroGraph, to_bfloat16
 
 GRAPH = Graph.from_edges(np.array([0, 1, 2, 3]), np.array([1, 2, 3, 0]))
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -167,33 +167,53 @@ def cache(tmp_path, monkeypatch):
 
 
 WRONG_CONTENTS = {
-    "indices too large": ("indices", lambda own: changed(own, 17, 2_000_000_000), "node 2000000000", "source edge 17 200 nodes"),
-    "indices negative": ("indices", lambda own: changed(own, 17, -1), "node -1", "source edge 17 200 nodes"),
-    "indices unsorted": ("indices", lambda own: own[::-1].copy(), "header", "sources ascend column convert"),
-    "indices of floats": ("indices", lambda own: own.astype(np.float32), "float32", "indices node ids integer"),
-    "indptr beyond": ("indptr", lambda own: changed(own, -1, own[-1] + 5), "0 to 3005", "indptr runs 3,000 edges"),
-    "indptr descends": ("indptr", lambda own: changed(own, 3, own[2] - 1), "674 to 673", "indptr falls node 2"),
-    "x too short": ("x", lambda own: own[:10].copy(), "(10, 7)", "x features row 200 nodes"),
-    "x of text": ("x", lambda own: own.astype(str), "<U32", "x.npy arrays numbers"),
-    "x of records": ("x", lambda own: np.zeros(200, [("a", "<f4")]), "[('a', '<f4')]", "x.npy arrays numbers"),
-    "x not finite": ("x", lambda own: changed(own, (5, 2), np.nan), " nan", "x[5, 2] features finite"),
-    "y too large": ("y", lambda own: changed(own.astype(np.int64), 3, 10**12), "1000000000000", "y[3] labels [-1, 3)"),
-    "y too short": ("y", lambda own: own[:5].copy(), "(5,)", "y labels integers one"),
-    "split beyond": ("split_val", lambda own: changed(own, 0, 200), "node 200", "split val 0 to 199"),
+    "plain": {
+        "indices too large": ("indices", lambda own: changed(own, 17, 2_000_000_000), "node 2000000000", "source edge 17 200 nodes"),
+        "indices negative": ("indices", lambda own: changed(own, 17, -1), "node -1", "source edge 17 200 nodes"),
+        "indices unsorted": ("indices", lambda own: own[::-1].copy(), "header", "sources ascend column convert"),
+        "indices of floats": ("indices", lambda own: own.astype(np.float32), "float32", "indices node ids integer"),
+        "indptr beyond": ("indptr", lambda own: changed(own, -1, own[-1] + 5), "0 to 3005", "indptr runs 3,000 edges"),
+        "indptr descends": ("indptr", lambda own: changed(own, 3, own[2] - 1), "674 to 673", "indptr falls node 2"),
+        "x too short": ("x", lambda own: own[:10].copy(), "(10, 7)", "x features row 200 nodes"),
+        "x of text": ("x", lambda own: own.astype(str), "<U32", "x.npy arrays numbers"),
+        "x of records": ("x", lambda own: np.zeros(200, [("a", "<f4")]), "[('a', '<f4')]", "x.npy arrays numbers"),
+        "x not finite": ("x", lambda own: changed(own, (5, 2), np.nan), " nan", "x[5, 2] features finite"),
+        "y too large": ("y", lambda own: changed(own.astype(np.int64), 3, 10**12), "1000000000000", "y[3] labels [-1, 3)"),
+        "y too short": ("y", lambda own: own[:5].copy(), "(5,)", "y labels integers one"),
+        "split beyond": ("split_val", lambda own: changed(own, 0, 200), "node 200", "split val 0 to 199"),
+    },
+    "hetero": {
+        "indices too large": ("indices_0", lambda own: changed(own, 0, 4), "node 4", "a:r:b source edge 0"),
+        "indptr too short": ("indptr_0", lambda own: own[:2].copy(), "0 to 1", "a:r:b indptr 2 edges"),
+        "x too short": ("x_0", lambda own: own[:1].copy(), "(1, 3)", "b: x features row 2 nodes"),
+        "y too large": ("y", lambda own: changed(own.astype(np.int64), 0, 10**12), "1000000000000", "y[0] labels [-1, 3)"),
+        "split negative": ("split_train", lambda own: changed(own, 0, -2), "node -2", "split train 0 to 3"),
+    },
 }
 
 
-@pytest.mark.parametrize("case", WRONG_CONTENTS)
+@pytest.fixture
+def hetero():
+    return HeteroDataset(
+        graph=HeteroGraph.from_edges({"a": 4, "b": 2}, {("a", "r", "b"): ([0, 3], [1, 0])}),
+        seed_type="a",
+        x={"b": np.ones((2, 3), np.float32)},
+        y=np.array([0, 1, -1, 2]),
+        splits={"train": np.array([3, 0])},
+    )
+
+
+@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind, own in WRONG_CONTENTS.items() for case in own])
 @pytest.mark.usefixtures("cache")
-def test_wrong_contents_are_refused_though_checksums_are_right(dataset, tmp_path, case):
+def test_wrong_contents_are_refused_though_checksums_are_right(dataset, hetero, tmp_path, kind, case):
     """Out-of-range ids would crash the process, or read memory after the file."""
-    name, change, value, words = WRONG_CONTENTS[case]
-    dataset.save(folder := tmp_path / "folder")
-    assert len(Dataset.open(folder).y) == 200
+    (name, change, value, words), data = WRONG_CONTENTS[kind][case], hetero if kind == "hetero" else dataset
+    data.save(folder := tmp_path / "folder")
+    assert len(type(data).open(folder).y) == len(data.y)
     put(folder, name, change(np.load(folder / f"{name}.npy")))
     for _ in range(2):  # a failed check must not be remembered as passed
         with refused(value, words) as raised:
-            Dataset.open(folder)
+            type(data).open(folder)
         assert str(folder) in str(raised.value)
 
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from cases.damage import changed, put
 from cases.mistakes import Mistake, each_of, refused
 from torch_geometric.data import Data, HeteroData
 
@@ -264,25 +263,6 @@ def test_a_plain_folder_is_as_it_always_was(tmp_path):
             assert (tmp_path / "new" / file.name).read_bytes() == file.read_bytes(), file.name
     old, new = (json.loads((tmp_path / name / "header.json").read_text()) for name in ("old", "new"))
     assert old == new
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "value", "words"),
-    [
-        ("indices_0", lambda own: changed(own, 0, 4), "node 4", "a:r:b source edge 0"),
-        ("indptr_0", lambda own: own[:2].copy(), "0 to 1", "a:r:b indptr 2 edges"),
-        ("x_0", lambda own: own[:1].copy(), "(1, 3)", "b: x features row 2 nodes"),
-        ("y", lambda own: changed(own.astype(np.int64), 0, 10**12), "1000000000000", "y[0] labels [-1, 3)"),
-        ("split_train", lambda own: changed(own, 0, -2), "node -2", "split train 0 to 3"),
-    ],
-)
-def test_wrong_contents_are_refused_though_checksums_are_right(tmp_path, monkeypatch, name, change, value, words):
-    monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
-    data(x={"b": np.ones((2, 3), np.float32)}, y=np.array([0, 1, -1, 2]), splits={"train": np.array([3, 0])}).save(tmp_path / "typed")
-    assert HeteroDataset.open(tmp_path / "typed").num_classes == 3
-    put(tmp_path / "typed", name, change(np.load(tmp_path / "typed" / f"{name}.npy")))
-    with refused(value, words):
-        HeteroDataset.open(tmp_path / "typed")
 
 
 # Input errors.
