@@ -15,7 +15,7 @@ from cases.lightning_callbacks import EXTRAS, with_extras
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, OnExceptionCheckpoint, StochasticWeightAveraging
 from pytorch_lightning.loggers import Logger
-from reference.typed import hetero_classifier, hetero_data, hetero_module
+from reference.hetero_data import hetero_classifier, hetero_data, hetero_module
 
 from hoptrain import ActivationCheckpointing
 from hoptrain import samplers as s

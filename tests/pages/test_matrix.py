@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pytorch_lightning import Trainer
-from reference.typed import hetero_classifier, hetero_data, hetero_graph, hetero_module
+from reference.hetero_data import hetero_classifier, hetero_data, hetero_graph, hetero_module
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, Graph, HeteroGraph, InputError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from reference.typed import hetero_data
+from reference.hetero_data import hetero_data
 
 from hoptrain.engine import Dataset
 from hoptrain.trainers.cli import main

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from cases.mistakes import Mistake, each_of, refused
-from reference.typed import hetero_data, hetero_graph
+from reference.hetero_data import hetero_data, hetero_graph
 from torch_geometric.data import HeteroData
 from torch_geometric.transforms import AddMetaPaths
 

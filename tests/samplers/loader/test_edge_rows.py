@@ -7,7 +7,7 @@ import pytest
 import torch
 from cases.mistakes import refused
 from cuda_case import needs_cuda, put_stand_in, simulated, tested_blocks, to_host  # noqa: F401
-from reference.typed import hetero_data
+from reference.hetero_data import hetero_data
 
 from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16
 from hoptrain.engine.features.take import take_rows

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases.mistakes import Mistake, each_of
 from reference import pinsage as reference
-from reference.typed import hetero_data, hetero_graph, hetero_module
+from reference.hetero_data import hetero_data, hetero_graph, hetero_module
 
 from hoptrain.engine import HeteroGraph
 from hoptrain.samplers import HeteroPinSAGESampler, PinSAGESampler, SampleLoader, Workspace

@@ -5,8 +5,8 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 from cases.mistakes import refused
+from reference.hetero_data import hetero_graph
 from reference.neighbor import wanted
-from reference.typed import hetero_graph
 
 from hoptrain.engine import Graph
 from hoptrain.samplers import HeteroSampler, LadiesSampler, NeighborSampler, TemporalSampler, sampling_probabilities

@@ -5,7 +5,7 @@ import pytest
 from cases.mistakes import refused
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.typed import hetero_graph
+from reference.hetero_data import hetero_graph
 
 from hoptrain.engine import Graph, HeteroGraph
 from hoptrain.samplers import ClusterSampler, HeteroLaborSampler, HeteroSampler, NeighborSampler, TemporalSampler, Workspace

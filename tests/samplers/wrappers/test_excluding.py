@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases.mistakes import refused
-from reference.typed import hetero_graph
+from reference.hetero_data import hetero_graph
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.samplers import ClusterSampler, HeteroLaborSampler, HeteroSampler, LaborSampler, NeighborSampler, SampleLoader

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from cases.mistakes import Mistake, each_of
+from reference.hetero_data import hetero_classifier, hetero_data, hetero_graph, hetero_module
 from reference.neighbor import words
-from reference.typed import hetero_classifier, hetero_data, hetero_graph, hetero_module
 
 from hoptrain.kernels.shared.philox import HOP_SEEDS
 from hoptrain.samplers import HeteroSampler, LinkSampler, NeighborSampler, SampleLoader, WeightedSeedSampler

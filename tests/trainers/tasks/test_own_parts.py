@@ -12,7 +12,7 @@ import yaml
 from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
-from reference.typed import hetero_data, hetero_module
+from reference.hetero_data import hetero_data, hetero_module
 from torch import nn
 from torch_geometric.metrics import LinkPredMetricCollection, LinkPredPrecision, LinkPredRecall
 from torch_geometric.nn import GraphSAGE

@@ -5,7 +5,7 @@ import pytest
 import torch
 from cases.mistakes import Mistake, each_of, refused
 from pytorch_lightning import Trainer
-from reference.typed import hetero_classifier, hetero_data, hetero_module, sizes_of
+from reference.hetero_data import hetero_classifier, hetero_data, hetero_module, sizes_of
 from sklearn.metrics import average_precision_score, f1_score, r2_score
 from torch import nn
 from torch_geometric.nn import GAT, GIN, GraphSAGE, to_hetero

@@ -10,7 +10,7 @@ import yaml
 from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
-from reference.typed import ENDS, NUM_NODES, hetero_classifier, hetero_data, hetero_graph, hetero_module, sizes_of
+from reference.hetero_data import ENDS, NUM_NODES, hetero_classifier, hetero_data, hetero_graph, hetero_module, sizes_of
 
 from hoptrain.engine import Dataset, HeteroGraph
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader

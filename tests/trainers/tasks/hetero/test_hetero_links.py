@@ -10,7 +10,7 @@ import torch
 import yaml
 from cases.mistakes import Mistake, each_of, refused
 from pytorch_lightning import Trainer
-from reference.typed import hetero_data
+from reference.hetero_data import hetero_data
 
 from hoptrain.engine import HeteroDataset, HeteroGraph
 from hoptrain.samplers import HeteroLinkSampler, HeteroSampler, NeighborSampler

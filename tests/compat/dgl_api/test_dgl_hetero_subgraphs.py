@@ -4,7 +4,7 @@ import pytest
 import torch
 from cases.mistakes import Mistake, each_of
 from dgl_case import chi_square_fits, dgl
-from test_dgl_typed import BY_TYPE, SEEDS, form, hetero_graph, seeds_of
+from test_dgl_hetero import BY_TYPE, SEEDS, form, hetero_graph, seeds_of
 
 import hoptrain.dgl
 from hoptrain.dgl import sampling

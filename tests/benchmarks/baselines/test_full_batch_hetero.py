@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from reference.typed import hetero_classifier, hetero_data, hetero_module
+from reference.hetero_data import hetero_classifier, hetero_data, hetero_module
 
 from hoptrain.benchmarks.baselines.full_batch_hetero import WholeGraphModel, edge_index_of, whole_graph_accuracy, whole_graph_links_auc
 from hoptrain.engine import HeteroDataset, HeteroGraph

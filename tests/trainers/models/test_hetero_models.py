@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases.mistakes import Mistake, each_of, refused
-from reference.typed import hetero_classifier, hetero_data, hetero_graph, hetero_module
+from reference.hetero_data import hetero_classifier, hetero_data, hetero_graph, hetero_module
 from torch_geometric.nn import GINConv, GraphConv, HANConv, HeteroConv, SAGEConv
 
 from hoptrain.samplers import HeteroSampler
