@@ -1,17 +1,19 @@
 """Custom models instead of a GNN: with blocks, with layers, and PyG models on the graph of the batch."""
 
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from cases.mistakes import Mistake, each_of, refused
 from pytorch_lightning import Trainer
+from reference.hetero_data import hetero_classifier, hetero_data, hetero_module
 from torch import nn
 from torch_geometric.nn import GraphSAGE, SAGEConv
 
 from hoptrain.samplers import LaborSampler, NeighborSampler, VRGCNSampler
-from hoptrain.trainers import AdaptiveNodeClassifier, NodeClassifier, NodeDataModule, layerwise_inference
+from hoptrain.trainers import AdaptiveNodeClassifier, HeteroClassifier, NodeClassifier, NodeDataModule, layerwise_inference
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 
@@ -169,27 +171,48 @@ def test_ddp_sends_nothing_of_the_data(dataset, sampler):
 
 
 MISTAKES = {
-    "an option of our model beside one's own": Mistake(
-        lambda: NodeClassifier(model=Blocks(), arch="gat"), value="arch", rule="own model option GNN", remedy="leave out"
-    ),
-    "what a model takes without a model": Mistake(
-        lambda: NodeClassifier(7, 3, 2, forward_inputs="edge_index"),
-        value="edge_index",
-        rule="forward_inputs without model own",
-        remedy="model leave out",
-    ),
-    "a number in place of a model": Mistake(
-        lambda: NodeClassifier(model=3),
-        value="model is 3",
-        rule="nn.Module checkpoint command line",
-        remedy="nn.Module NodeClassifier(model=...)",
-    ),
-    "neither a model nor its sizes": Mistake(
-        lambda: NodeClassifier(num_classes=3),
-        value="NodeClassifier",
-        rule="neither model sizes",
-        remedy="in_channels num_classes num_layers",
-    ),
+    **{
+        f"an option of our model beside one's own for {kind.__name__}": Mistake(
+            lambda kind=kind, options=options: kind(model=Blocks(), **options),
+            value=value,
+            rule=f"own model option {gnn}",
+            remedy="leave out",
+        )
+        for kind, options, value, gnn in (
+            (NodeClassifier, {"arch": "gat"}, "arch", "GNN"),
+            (HeteroClassifier, {"heads": 2}, "heads", "HeteroGNN"),
+        )
+    },
+    **{
+        f"what a model takes without a model for {name}": Mistake(
+            lambda make=make: make(forward_inputs="edge_index"),
+            value="edge_index",
+            rule="forward_inputs without model own",
+            remedy="model leave out",
+        )
+        for name, make in (
+            ("NodeClassifier", partial(NodeClassifier, 7, 3, 2)),
+            ("HeteroClassifier", lambda **options: hetero_classifier(hetero_module(hetero_data()), **options)),
+        )
+    },
+    **{
+        f"a number in place of a model for {kind.__name__}": Mistake(
+            lambda kind=kind: kind(model=3),
+            value="model is 3",
+            rule="nn.Module checkpoint command line",
+            remedy=f"nn.Module {kind.__name__}(model=...)",
+        )
+        for kind in (NodeClassifier, HeteroClassifier)
+    },
+    **{
+        f"neither a model nor its sizes for {kind.__name__}": Mistake(
+            lambda kind=kind, options=options: kind(**options), value=kind.__name__, rule="neither model sizes", remedy=remedy
+        )
+        for kind, options, remedy in (
+            (NodeClassifier, {"num_classes": 3}, "in_channels num_classes num_layers"),
+            (HeteroClassifier, {}, "in_channels relations seed_type"),
+        )
+    },
     "a model of one's own for adaptive sampling": Mistake(
         lambda: AdaptiveNodeClassifier(7, 3, 2, model=Blocks()),
         value="AdaptiveNodeClassifier",

@@ -198,29 +198,11 @@ MISTAKES = {
         rule="returned torch.float32 floating logits",
         remedy="16, 3) forward",
     ),
-    "a number in place of a module": Mistake(
-        lambda: HeteroClassifier(model=3),
-        value="model is 3",
-        rule="nn.Module checkpoint",
-        remedy="nn.Module HeteroClassifier(model=...)",
-    ),
     "an unknown argument of a module": Mistake(
         lambda: HeteroClassifier(model=Returns(1), forward_inputs="edges"),
         value="'edges'",
         rule="forward_inputs one",
         remedy="blocks edge_index",
-    ),
-    "what a module takes without a module": Mistake(
-        lambda: hetero_classifier(hetero_module(DATA), embeddings=True, forward_inputs="edge_index"),
-        value="edge_index",
-        rule="forward_inputs without model own",
-        remedy="model leave out",
-    ),
-    "an option of our model beside a module": Mistake(
-        lambda: HeteroClassifier(model=Returns(1), heads=2), value="heads", rule="own model option HeteroGNN", remedy="leave out"
-    ),
-    "neither a model nor its sizes": Mistake(
-        lambda: HeteroClassifier(), value="HeteroClassifier", rule="neither model sizes", remedy="in_channels relations seed_type"
     ),
     "a type without features for PyG's models": Mistake(
         lambda: fit(HeteroClassifier(model=Returns(1), forward_inputs="edge_index"), hetero_data()),
