@@ -8,7 +8,9 @@ Every training runs in a new process, and trainings of different systems alterna
 each system repeats its fastest setting; ratios are formed within a round. The time of a step is that of the median epoch over its number of steps; the
 first epoch, which starts workers and compiles, is not counted. ``cpu_ms`` is the CPU time of all processes. All systems have the same seeds and the same
 number of epochs. At the end each computes its accuracy on the same test nodes with its own sampler. ``is_equal`` is False if the accuracy is more than 3
-percentage points below the best of the systems with the same initial weights; DGL's layers have others than PyG's and hoptrain's.
+percentage points below the best of the systems with the same initial weights; DGL's layers have others than PyG's and hoptrain's. ``bound_x`` is the step of
+``hoptrain fit`` over an estimated lower bound (``hoptrain.benchmarks.trainings.bound``), for GraphSAGE on a CPU. After the last round, the benchmark counts
+the bound's work and measures the machine's rates.
 
 * In PyG and hoptrain.pyg each hop expands the nodes that the previous hop found; in DGL, hoptrain.dgl and hoptrain, all nodes found so far.
 * GCN normalises by the degrees in the batch in PyG and DGL, by those in the graph in hoptrain.
@@ -21,10 +23,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hoptrain.benchmarks.baselines.installed import tcmalloc
 from hoptrain.benchmarks.common.grid import COMPLETED, Grid, run_grid
@@ -33,9 +35,12 @@ from hoptrain.benchmarks.common.options import warn_if_busy
 from hoptrain.benchmarks.trainings import report
 from hoptrain.benchmarks.trainings.cell import ARCHS, DEVICES, FEATURES, SYSTEMS, Cell
 from hoptrain.benchmarks.trainings.program import command_of
-from hoptrain.benchmarks.trainings.table import place_of, rows_of, summarize
+from hoptrain.benchmarks.trainings.table import Place, place_of, rows_of, summarize
 from hoptrain.engine import InputError, load_dataset
 from hoptrain.engine.machine import allowed_cores
+
+if TYPE_CHECKING:
+    from hoptrain.benchmarks.trainings.bound import Bound
 
 FANOUTS: Mapping[str, tuple[int, ...]] = {
     "synthetic:products": (15, 10, 5),
@@ -98,13 +103,15 @@ def run(args: argparse.Namespace) -> Result:
 
     tried = [replace(cell, epochs=min(cell.epochs, _TRIED_EPOCHS)) for cell in cells]
     lines = run_grid(Grid(cells=tried, rounds=1, limit=LIMIT_S), command, args.out, again=args.again)
-    if best := best_settings(lines, cells):
+    best = best_settings(lines, cells)
+    if best:
         lines += run_grid(Grid(cells=best, rounds=args.rounds, limit=LIMIT_S), command, args.out)
     lines = list(
         {(line["key"], line["round"]): line for line in lines}.values()
     )  # drops duplicates: a trial with the full number of epochs also counts as its setting's first round
-    rows = rows_of(lines)
-    report.write(args.out, lines, rows)
+    bounds = _bounds(best, folders)
+    rows = rows_of(lines, bounds)
+    report.write(args.out, lines, rows, bounds)
     return Result(records=rows, summary=summarize(rows), seeds=sorted({cell.seed for cell in cells}))
 
 
@@ -159,6 +166,14 @@ def best_settings(lines: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> 
             key = (line["cell"]["system"], *place_of(line["cell"]))
             best[key] = min(best.get(key, (float("inf"), i)), (float(line["found"]["step_s"]), i))
     return [cells[i] for _, i in best.values()]
+
+
+def _bounds(best: Sequence[Cell], folders: Mapping[tuple[str, float], Path]) -> dict[Place, Bound]:
+    """Return the lower bound of a step of each training that has one, at the setting of ``hoptrain fit`` among ``best``."""
+    from hoptrain.benchmarks.trainings.bound import estimate
+
+    bounded = [cell for cell in best if (cell.system, cell.arch, cell.device) == ("fit", "sage", "cpu")]
+    return {place_of(asdict(cell)): estimate(cell, folders[cell.dataset, cell.scale]) for cell in bounded}
 
 
 def _check_device(device: str) -> None:

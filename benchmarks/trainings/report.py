@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hoptrain.benchmarks.common import pages, pictures
 from hoptrain.benchmarks.common.grid import COMPLETED
 from hoptrain.benchmarks.common.tables import markdown
 from hoptrain.benchmarks.trainings.cell import SYSTEMS
-from hoptrain.benchmarks.trainings.table import SETTING, TOLERANCE, Line, Row, summarize
+from hoptrain.benchmarks.trainings.table import SETTING, TOLERANCE, Line, Place, Row, place_of, summarize
+
+if TYPE_CHECKING:
+    from hoptrain.benchmarks.trainings.bound import Bound
 
 _COLOURS = {"hoptrain": "#c4580c", "PyG": "#4a6c8c", "DGL": "#7a9a5b"}
 _GREY = "#7a8088"
@@ -18,14 +21,17 @@ _GREY = "#7a8088"
 _FAMILIES = {system.name: system.family for system in SYSTEMS.values()}
 
 
-def write(folder: Path, lines: Sequence[Line], rows: Sequence[Row]) -> None:
-    """Write ``report.md``, ``report.html`` and the plots, each as PNG and SVG, into the folder of the trainings."""
+def write(folder: Path, lines: Sequence[Line], rows: Sequence[Row], bounds: Mapping[Place, Bound]) -> None:
+    """Write ``report.md``, ``report.html`` and the plots, each as PNG and SVG, into the folder of the trainings.
+
+    ``bounds`` are the lower bounds of ``hoptrain fit``, by training, from which ``rows`` were made.
+    """
     figures = {name: [row for row in rows if _model(row) == name] for name in dict.fromkeys(map(_model, rows))}
     for name, own in figures.items():
         if any(row["step_ms"] is not None for row in own):
             for ending in ("png", "svg"):
                 pictures.write(folder / f"{name}.{ending}", draw, own)
-    text = "\n\n".join(part.rstrip() for part in _parts(folder, lines, rows, list(figures)) if part) + "\n"
+    text = "\n\n".join(part.rstrip() for part in _parts(folder, lines, rows, list(figures), bounds) if part) + "\n"
     (folder / "report.md").write_text(text, encoding="utf-8")
     (folder / "report.html").write_text(pages.html(text, folder), encoding="utf-8")
 
@@ -41,7 +47,7 @@ def _panel(row: Row) -> str:
     return f"{row['dataset'].rpartition('/')[2]} at scale {row['scale']:g}{where}"
 
 
-def _parts(folder: Path, lines: Sequence[Line], rows: Sequence[Row], models: Sequence[str]) -> Iterator[str]:
+def _parts(folder: Path, lines: Sequence[Line], rows: Sequence[Row], models: Sequence[str], bounds: Mapping[Place, Bound]) -> Iterator[str]:
     devices = ", ".join(dict.fromkeys(line["found"]["device"] for line in lines if line["outcome"] == COMPLETED))
     yield "# Whole trainings by hoptrain, PyG and DGL"
     options = pages.options(lines, ("batch_size", "fanouts", "steps", "epochs", "lr", "dropout"))
@@ -56,6 +62,7 @@ def _parts(folder: Path, lines: Sequence[Line], rows: Sequence[Row], models: Seq
         for panel in dict.fromkeys(map(_panel, own)):
             yield f"{panel}:"
             yield markdown([_result(row) for row in own if _panel(row) == panel])
+            yield from (_bound(row, bounds[place_of(row)]) for row in own if _panel(row) == panel and row["bound_x"] is not None)
     yield from _settings(lines)
     yield from pages.bad_cells(folder, lines)
     yield "## How it was measured"
@@ -99,6 +106,14 @@ def _result(row: Row) -> dict[str, Any]:
         "threads": row["threads"],
         "rounds": row["rounds"],
     }
+
+
+def _bound(row: Row, bound: Bound) -> str:
+    (products, flops), (streams, copied), (rows, gathered) = bound
+    return (
+        f"Lower bound of a step: {bound.ms:.1f} ms (products {products:.1f} ms at {flops:.1f} GFLOP/s, {streams:.1f} ms of streamed memory at "
+        f"{copied:.1f} GB/s, {rows:.1f} ms of random rows at {gathered:.1f} GB/s); `hoptrain fit` takes {row['bound_x']:.1f} times as long."
+    )
 
 
 def _settings(lines: Sequence[Line]) -> Iterator[str]:
@@ -153,5 +168,7 @@ _METHOD = (
     "the first epoch is not counted. Values are medians over the rounds, and 'spread' is the range of the rounds over the median. "
     "'faster x' is the fastest baseline's step time over that of the row, formed within a round. CPU ms is the CPU time of all processes per "
     "step. Memory is that of all processes together after training, with shared pages counted once. Accuracy is that of the same test nodes for "
-    "all systems, each with its own sampler. DGL's layers have other initial weights than PyG's and hoptrain's, so they are compared separately."
+    "all systems, each with its own sampler. DGL's layers have other initial weights than PyG's and hoptrain's, so they are compared separately. "
+    "The lower bound of a step counts the work of sampled mini-batches, at rates that the machine reached after the last round with the same number of "
+    "threads (`benchmarks/trainings/bound.py`); it ignores sampling, the optimiser, the loss and Python."
 )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hoptrain.benchmarks.common.grid import COMPLETED, FAILED, HUNG
 from hoptrain.benchmarks.common.harness import HOPTRAIN
 from hoptrain.benchmarks.trainings.cell import SYSTEMS
+
+if TYPE_CHECKING:
+    from hoptrain.benchmarks.trainings.bound import Bound
 
 Line: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, Any]
@@ -26,14 +30,21 @@ def place_of(cell: Mapping[str, Any]) -> Place:
     return tuple(cell[name] for name in PLACE)
 
 
-def rows_of(lines: Sequence[Line]) -> list[Row]:
-    """Return a row for each system and training, at the system's best setting, which has the most rounds. Unavailable systems have no measurements."""
+def rows_of(lines: Sequence[Line], bounds: Mapping[Place, Bound] = MappingProxyType({})) -> list[Row]:
+    """Return a row for each system and training, at the system's best setting, which has the most rounds. Unavailable systems have no measurements.
+
+    ``bounds`` are the lower bounds of ``hoptrain fit``, by training.
+    """
     groups: dict[Place, dict[str, dict[Place, list[Line]]]] = {}
     for line in lines:
         cell = line["cell"]
         of_system = groups.setdefault(place_of(cell), {}).setdefault(cell["system"], {})
         of_system.setdefault((cell["epochs"], *(cell[name] for name in SETTING)), []).append(line)
-    return [row for place, systems in groups.items() for row in _rows(place, {name: _best(found) for name, found in systems.items()})]
+    rows = [row for place, systems in groups.items() for row in _rows(place, {name: _best(found) for name, found in systems.items()})]
+    for row in rows:
+        if row["system"] == SYSTEMS["fit"].name and place_of(row) in bounds:
+            row["bound_x"] = row["step_ms"] / bounds[place_of(row)].ms
+    return rows
 
 
 def _best(settings: Mapping[Place, Sequence[Line]]) -> Sequence[Line]:
@@ -69,6 +80,7 @@ def _row(place: Place, system: str, lines: Sequence[Line], faster: float | None)
         "spread": (max(one["step_s"] for one in found) - min(one["step_s"] for one in found)) / middle["step_s"] if found else None,
         "cpu_ms": None if middle["cpu_s"] is None else 1e3 * middle["cpu_s"],
         "faster": faster,
+        "bound_x": None,  # set by rows_of
         "memory_gb": max(one["pss"] for one in found) / 1e9 if found else None,
         "gpu_gb": max(one["gpu"] for one in found) / 1e9 if found and place[PLACE.index("device")] == "cuda" else None,
         "accuracy": middle["accuracy"],

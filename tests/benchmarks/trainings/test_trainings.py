@@ -5,16 +5,19 @@ import json
 from argparse import Namespace
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 import torch
 from cases.mistakes import Mistake, each_of
 from cases.pyg_original import use_original_loader
 
 from hoptrain.benchmarks import trainings
-from hoptrain.benchmarks.trainings import program, report
+from hoptrain.benchmarks.trainings import bound, program, report
+from hoptrain.benchmarks.trainings.bound import Bound, Phase, Work, count_work, estimate
 from hoptrain.benchmarks.trainings.cell import SYSTEMS, Cell
-from hoptrain.benchmarks.trainings.table import rows_of, summarize
+from hoptrain.benchmarks.trainings.table import place_of, rows_of, summarize
 from hoptrain.engine import Dataset
+from hoptrain.samplers import Block
 from hoptrain.trainers.cli import main
 
 SMALL = Cell(system="fit", hidden=8, fanouts=(4, 3), batch_size=16, steps=2, epochs=1, test_nodes=20)
@@ -79,6 +82,32 @@ def test_what_is_not_installed_is_named(monkeypatch):
     assert program.missing(replace(SMALL, system="pyg")) is None
 
 
+# The lower bound of a step.
+
+
+def sizes(num_dst, num_src, num_edges):
+    return Block(indptr=np.zeros(num_dst + 1), indices=np.zeros(num_edges), edge_ids=None, num_src=num_src)
+
+
+def test_the_work_of_a_step():
+    blocks, widths = [sizes(3, 5, 7), sizes(2, 3, 4)], [(2, 10), (10, 1)]  # only the second layer multiplies before it sums
+    products = 2 * 2 * (3 + 3) * 2 * 10 + 3 * 2 * (3 + 2) * 10 * 1
+    streams = 3 * 2 + (2 + 3) * 1 + 5 * 3 * 10
+    rows = 2 * 5 * 2 + 7 * 2 + 2 * 4 * 1
+    assert count_work(blocks, widths) == Work(products, 4 * streams, 4 * rows)
+    first = count_work([sizes(3, 5, 7)], [(10, 1)])  # the first layer's weights need the gradients of its narrow rows
+    assert first == Work(2 * 2 * (3 + 5) * 10, 4 * (3 + 5), 4 * (2 * 5 * 10 + 2 * 7))
+
+
+def test_a_bound_is_work_over_rates(folder, monkeypatch):
+    monkeypatch.setattr(bound, "COPY_BYTES", 1 << 16)
+    threads = torch.get_num_threads()
+    found = estimate(SMALL, folder)
+    assert found.ms == pytest.approx(found.products.ms + found.streams.ms + found.rows.ms)
+    assert min(number for phase in found for number in phase) > 0
+    assert torch.get_num_threads() == threads
+
+
 # The whole benchmark.
 
 
@@ -92,6 +121,8 @@ def test_the_quick_form(folder, tmp_path):
     rows = {row["system"]: row for row in content["records"]}
     assert [rows[name]["rounds"] for name in ("hoptrain fit", "hoptrain.pyg")] == [2, 2]
     assert content["summary"]["bad_rows"] == 0
+    assert rows["hoptrain fit"]["bound_x"] > 0
+    assert rows["hoptrain.pyg"]["bound_x"] is None
     assert content["load"].keys() == {"busy_cores", "load_average"}
     with (out / "results.csv").open() as file:
         assert [row["system"] for row in csv.DictReader(file)] == list(rows)
@@ -189,9 +220,15 @@ def test_accuracies_are_compared(lines):
 def test_report(lines, tmp_path):
     (tmp_path / "logs").mkdir()
     skipped = [one | {"log": "logs/it.log"} if one["outcome"] == "skipped" else one for one in lines]
-    report.write(tmp_path, skipped, rows_of(skipped))
+    bound = Bound(Phase(8, 100), Phase(1.5, 9), Phase(0.5, 7))
+    bounds = {place_of(skipped[0]["cell"]): bound}
+    rows = rows_of(skipped, bounds)
+    assert [row["bound_x"] for row in rows] == [2, None, None]
+    report.write(tmp_path, skipped, rows, bounds)
     page = (tmp_path / "report.md").read_text()
     assert "| hoptrain fit | 20.0 | 50 | 2.50 | 40.0 | 2.00 | 80.00 | 2 | 2 | 3 |" in page
+    assert "Lower bound of a step: 10.0 ms (products 8.0 ms at 100.0 GFLOP/s, 1.5 ms of streamed memory at 9.0 GB/s, 0.5 ms of" in page
+    assert "rows at 7.0 GB/s); `hoptrain fit` takes 2.0 times as long." in page
     assert "| sage-256, synthetic:arxiv at scale 0.2 | PyG | 50.0 | 90.0 |" in page
     assert "**Accuracies differ.** More than 3 points below" in page
     assert "other programs kept 0.2 to 0.2 of its cores busy; the largest load average was 0.5" in page
