@@ -42,7 +42,7 @@ def rows_of(lines: Sequence[Line], bounds: Mapping[Place, Bound] = MappingProxyT
         of_system.setdefault((cell["epochs"], *(cell[name] for name in SETTING)), []).append(line)
     rows = [row for place, systems in groups.items() for row in _rows(place, {name: _best(found) for name, found in systems.items()})]
     for row in rows:
-        if row["system"] == SYSTEMS["fit"].name and place_of(row) in bounds:
+        if row["system"] == SYSTEMS["fit"].name and row["step_ms"] is not None and place_of(row) in bounds:
             row["bound_x"] = row["step_ms"] / bounds[place_of(row)].ms
     return rows
 

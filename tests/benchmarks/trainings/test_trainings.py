@@ -224,6 +224,7 @@ def test_report(lines, tmp_path):
     bounds = {place_of(skipped[0]["cell"]): bound}
     rows = rows_of(skipped, bounds)
     assert [row["bound_x"] for row in rows] == [2, None, None]
+    assert rows_of([line("fit", 1, outcome="failed")], bounds)[0]["bound_x"] is None
     report.write(tmp_path, skipped, rows, bounds)
     page = (tmp_path / "report.md").read_text()
     assert "| hoptrain fit | 20.0 | 50 | 2.50 | 40.0 | 2.00 | 80.00 | 2 | 2 | 3 |" in page
