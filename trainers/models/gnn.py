@@ -120,7 +120,8 @@ class GNN(nn.Module):
     def _activated(self, x: Tensor) -> Tensor:
         if isinstance(self.activation, nn.ReLU):
             return relu_dropout(x, self.dropout.p, self.training)
-        return self.dropout(self.activation(x))
+        out: Tensor = self.dropout(self.activation(x))
+        return out
 
     def shape(self, i: int) -> tuple[int, ...]:
         """Return the shape of one row (one node) of the input of layer ``i``."""

@@ -158,8 +158,7 @@ class SteadyStateClassifier(NodeClassifier):
         options: dict[str, Any] = {"normalize_features": normalize_features, "lr": lr, "weight_decay": weight_decay, "metric": metric}
         options |= {"class_weight": class_weight, "loss": loss, "optimizer": optimizer, "lr_scheduler": lr_scheduler}
         super().__init__(in_channels, num_classes, num_layers, multilabel, model, **options)
-        self.steady = model
-        self.num_updates, self.update_rate = num_updates, update_rate
+        self.steady, self.num_updates, self.update_rate = model, num_updates, update_rate
         self.register_buffer("states", torch.zeros(num_nodes, state_channels))
         self.states: Tensor
         self._due: tuple[int, int, int] | None = None  # address of the update that follows the current batch

@@ -75,8 +75,7 @@ def read_plain(
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
         is_text: True to treat ids as names even if they look like numbers.
-        undirected: True to add the reverse of each edge except self loops. Reverse edges get the ids after all others. Without times, repeated pairs are
-            merged.
+        undirected: True to add the reverse of each edge except self-loops, with ids after all others. Without times, repeated pairs are merged.
         reading: options for reading cells of feature columns.
         name: name of the data set.
         scratch: folder for temporary files that hold the edges: 16 bytes per edge, more with weights, times and features.
