@@ -287,8 +287,9 @@ class GraphClassifier(ItemClassifier):
                     f"the model's {name} is {self.hparams[name]}, {module.data.name} has {own}: use the data that the model was built for"
                 )
         super().setup(stage)
-        data, standardize = module.data, self.model.gnn.standardize
-        if stage == "fit" and isinstance(standardize, Standardize):
-            is_trained = np.zeros(len(data.y), bool)
-            is_trained[data.splits["train"]] = True
-            standardize.fit(data.nodes.x, np.flatnonzero(np.repeat(is_trained, np.diff(data.ptr))))
+        data = module.data
+        for standardize in self.modules() if stage == "fit" else ():
+            if isinstance(standardize, Standardize):
+                is_trained = np.zeros(len(data.y), bool)
+                is_trained[data.splits["train"]] = True
+                standardize.fit(data.nodes.x, np.flatnonzero(np.repeat(is_trained, np.diff(data.ptr))))
