@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch_geometric.loader
 from cases.mistakes import refused
-from pyg_case import some_data
-from torch_geometric.data import Data
+from pyg_case import form, node_stores, some_data, some_hetero_data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import k_hop_subgraph
 
 import hoptrain.pyg
@@ -19,25 +19,30 @@ def data():
 
 def check_same(mine, wanted):
     """Check that all attributes are bit-identical."""
-    mine, wanted = mine.to_dict(), wanted.to_dict()
-    assert set(mine) == set(wanted)
-    for name, value in wanted.items():
-        assert torch.equal(mine[name], value) if isinstance(value, torch.Tensor) else mine[name] == value, name
+    for one, other in zip(mine.stores, wanted.stores, strict=True):
+        assert set(one.keys()) == set(other.keys())
+        for name, value in other.items():
+            assert torch.equal(one[name], value) if isinstance(value, torch.Tensor) else one[name] == value, name
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_random_vertices_are_those_of_pyg(data, num_workers):
-    torch.manual_seed(1)
-    with refused("batch_size is 9", "num_parts 5 40", "leave out"):
+@pytest.mark.parametrize(("make", "num_workers"), [(some_data, 0), (some_data, 2), (some_hetero_data, 0), (some_hetero_data, 1)])
+def test_random_vertices_are_those_of_pyg(make, num_workers):
+    data = make()
+    for store in node_stores(data).values():
+        store.number = torch.arange(store.num_nodes)
+    with refused("batch_size is 9", "num_parts 5", "leave out"):
         hoptrain.pyg.RandomNodeLoader(data, 5, batch_size=9)
     ours = hoptrain.pyg.RandomNodeLoader(data, 5, shuffle=True, num_workers=num_workers)
     mine = [batch.clone() for batch in ours]
-    torch.manual_seed(1)
-    wanted = list(torch_geometric.loader.RandomNodeLoader(data, 5, shuffle=True))
-    assert sorted(len(batch.x) for batch in mine) == sorted(len(batch.x) for batch in wanted)
-    for one in mine:
-        nodes = torch.tensor([int((data.x == row).all(1).nonzero()) for row in one.x])
-        check_same(one, data.subgraph(nodes))
+    theirs = list(torch_geometric.loader.RandomNodeLoader(data, 5, shuffle=True))
+    assert sorted(batch.num_nodes for batch in mine) == sorted(batch.num_nodes for batch in theirs)
+    for batch in mine:
+        nodes = {kind: store.number for kind, store in node_stores(batch).items()}
+        wanted = data.subgraph(nodes if isinstance(data, HeteroData) else nodes[None])
+        check_same(batch, wanted)
+        assert form(batch) == form(wanted) == form(theirs[0])
+    for kind, store in node_stores(data).items():
+        assert torch.cat([node_stores(batch)[kind].number for batch in mine]).sort().values.equal(store.number)
     ours.close()
 
 
