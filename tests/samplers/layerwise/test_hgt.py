@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from reference import hgt as reference
 from scipy.stats import chisquare
 
-from hoptrain.engine import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph
-from hoptrain.samplers import HGTSampler, SampleLoader, Workspace
+from hoptrain.samplers import HGTSampler, Workspace
 from hoptrain.samplers.loader.check_batch import check_batch
 
 TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("c", "r", "b"), ("b", "s", "a")]
@@ -104,23 +103,6 @@ def test_blocks_for_layers():
     batch = HGTSampler([2, 2], num_layers=3).sample(ring, {"v": [7, 0]})
     assert [block["v", "to", "v"].num_dst for block in batch.blocks] == [6, 6, 2]
     assert batch.to_pyg()["v", "to", "v"].edge_index.shape[1] == batch.blocks[0]["v", "to", "v"].num_edges == 4
-
-
-def contents(batch):
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()}
-
-
-def test_workers_change_nothing():
-    rng = np.random.default_rng(0)
-    num_nodes = {"a": 50, "b": 30, "c": 20}
-    edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
-    data = HeteroDataset(graph=HeteroGraph.from_edges(num_nodes, edges), seed_type="a", splits={"train": np.arange(45)})
-    batches = []
-    for num_workers in (0, 2):
-        with SampleLoader(data, HGTSampler([4, 3], "a"), batch_size=8, num_workers=num_workers, seed=5) as loader:
-            batches.append([contents(batch) for batch in loader])
-    assert len(batches[0]) == 6
-    assert batches[0] == batches[1]
 
 
 def sampled(seeds, num_samples=(1,), seed_type="v", **options):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cases.batches import contents
 from cases.mistakes import Mistake, each_of, refused
 
 from hoptrain.engine import Dataset, Schedule, WorkerOptions
@@ -26,14 +27,6 @@ def loader_of(dataset):
     yield make
     for loader in loaders:
         loader.close()
-
-
-def contents(batch):
-    """Return everything that a batch holds, as bytes."""
-    arrays = batch.arrays() | {"x": batch.x, "y": batch.y}
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {
-        "facts": (batch.epoch, batch.batch, batch.num_step_seeds)
-    }
 
 
 @pytest.mark.promise

@@ -6,12 +6,13 @@ import os
 import numpy as np
 import pytest
 import torch
+from cases.batches import contents
 from cases.mistakes import Mistake, each_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference import hetero as reference
 
-from hoptrain.engine import HeteroDataset
+from hoptrain.engine import Graph, HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, relation_name
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader, Workspace
 from hoptrain.samplers.batch.serialise import header_of
@@ -122,19 +123,31 @@ def test_any_problem(problem, threads, address):
     assert filled.node_counts[-1] == {name: len(ids) for name, ids in alone.node_ids.items()}
 
 
-@pytest.mark.parametrize("replace", [False, True])
-def test_one_relation_is_neighbour_sampling(graph, replace):
-    typed = HeteroGraph({"v": graph.num_nodes}, {("v", "to", "v"): (graph.indptr, graph.indices)})
-    seeds = np.arange(0, 190, 7)
-    ours = HeteroSampler([4, -1, 3], "v", replace).sample(typed, seeds, seed=9, epoch=2, batch=5)
-    theirs = NeighborSampler([4, -1, 3], replace).sample(graph, seeds, seed=9, epoch=2, batch=5)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"replace": True},
+        {"replace": True, "expand": "new"},
+        {"weighted": True, "expand": "new"},
+        {"weighted": True, "replace": True, "expand": "new"},
+    ],
+    ids=str,
+)
+def test_one_relation_is_neighbour_sampling(graph, options):
+    relation, seeds, weights = ("v", "to", "v"), np.arange(0, 190, 7), np.random.default_rng(5).random(graph.num_edges, np.float32)
+    plain = Graph(graph.indptr, graph.indices, weights=weights)
+    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)}, weights={relation: weights})
+    ours = HeteroSampler([4, -1, 3], "v", **options).sample(typed, seeds, seed=9, epoch=2, batch=5)
+    theirs = NeighborSampler([4, -1, 3], **options).sample(plain, seeds, seed=9, epoch=2, batch=5)
+    assert ours.nested == theirs.nested == ("expand" in options)
     assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
     assert ours.num_edges == theirs.num_edges
     for hop, block in zip(ours.blocks, theirs.blocks, strict=True):
         for name, array in block.arrays().items():
-            assert hop["v", "to", "v"].arrays()[name].tolist() == array.tolist()
-            assert hop["v", "to", "v"].arrays()[name].dtype == array.dtype
-        assert hop["v", "to", "v"].num_src == block.num_src
+            assert hop[relation].arrays()[name].tolist() == array.tolist()
+            assert hop[relation].arrays()[name].dtype == array.dtype
+        assert hop[relation].num_src == block.num_src
 
 
 def test_relations_draw_independently(graph):
@@ -213,31 +226,17 @@ def test_tensors_share_memory(graph):
 # The loader
 
 
-def contents(batch):
-    arrays = batch.arrays() | {f"x.{name}": rows for name, rows in batch.x.items()} | ({} if batch.y is None else {"y": batch.y})
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in arrays.items()} | {"facts": (batch.epoch, batch.batch, batch.seed)}
-
-
-@pytest.mark.parametrize("expand", ["all", "new"])
-def test_workers_change_nothing(expand):
+def test_a_batch_of_a_loader():
     rng = np.random.default_rng(0)
     num_nodes = {"a": 50, "b": 30, "c": 20}
     edges = {r: (rng.integers(0, num_nodes[r[0]], 300), rng.integers(0, num_nodes[r[2]], 300)) for r in TRIPLES}
     graph, x, y = HeteroGraph.from_edges(num_nodes, edges), {"b": rng.random((30, 4)), "c": rng.random((20, 2))}, np.arange(50)
     data = HeteroDataset(graph=graph, seed_type="a", x=x, y=y, splits={"train": np.arange(45)})
-    batches = []
-    for num_workers in (0, 2):
-        loader = SampleLoader(data, HeteroSampler([3, 2], "a", expand=expand), batch_size=8, num_workers=num_workers, seed=5)
-        batches.append([contents(batch) for _ in range(2) for batch in loader])
-        loader.close()
-    assert len(batches[0]) == 12
-    assert batches[0] == batches[1]
-    batch = next(iter(loader := SampleLoader(data, HeteroSampler([3, 2], "a", expand=expand), batch_size=8, seed=5)))
-    assert contents(batch) == batches[0][0]
+    loader = SampleLoader(data, HeteroSampler([3, 2], "a"), batch_size=8, seed=5)
+    batch = next(iter(loader))
     assert (batch.x["b"] == x["b"][batch.node_ids["b"]]).all()
     assert (batch.y == batch.seeds).all()
-    alone = HeteroSampler([3, 2], "a", expand=expand).sample(graph, batch.seeds, seed=5)
-    assert as_lists(alone) == as_lists(batch)
+    assert as_lists(HeteroSampler([3, 2], "a").sample(graph, batch.seeds, seed=5)) == as_lists(batch)
     assert (batch.num_step_seeds, batch.pid) == (8, os.getpid())
     assert batch.made_at > 0
     assert loader.state_dict() == {"epoch": 0, "step": 1}

@@ -1,34 +1,12 @@
 """Options of HeteroSampler: weights, nested hops, seeds of several types, and default fanouts."""
 
 import numpy as np
-import pytest
+from cases.batches import contents
 from cases.mistakes import Mistake, each_of
 from scipy.stats import chisquare
 
-from hoptrain.engine import Graph
 from hoptrain.engine.hetero_graph import HeteroGraph
-from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler, NeighborSampler
-
-
-@pytest.mark.parametrize("options", [{"replace": True}, {"weighted": True}, {"weighted": True, "replace": True}])
-def test_one_relation_is_neighbour_sampling_also_nested_and_by_weight(weighted_graph, options):
-    graph, seeds = weighted_graph, np.arange(0, 190, 7)
-    relation = ("v", "to", "v")
-    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)}, weights={relation: graph.weights})
-    ours = HeteroSampler([4, -1, 3], "v", expand="new", **options).sample(typed, seeds, seed=9, epoch=2, batch=5)
-    theirs = NeighborSampler([4, -1, 3], expand="new", **options).sample(graph, seeds, seed=9, epoch=2, batch=5)
-    assert ours.nested
-    assert ours.num_edges == theirs.num_edges
-    assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
-    for hop, block in zip(ours.blocks, theirs.blocks, strict=True):
-        assert {name: array.tolist() for name, array in hop[relation].arrays().items()} == {
-            name: array.tolist() for name, array in block.arrays().items()
-        }
-
-
-@pytest.fixture
-def weighted_graph(graph):
-    return Graph(graph.indptr, graph.indices, weights=np.random.default_rng(5).random(graph.num_edges, np.float32))
+from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler
 
 
 def test_relations_without_weights_draw_uniformly_beside_those_with_some():
@@ -66,10 +44,6 @@ def test_fanouts_with_a_default():
     short = HeteroSampler({("a", "r", "b"): [1, 2]}, "b", default=[3, 1])
     assert contents(short.sample(graph, np.arange(2))) == contents(whole)
     assert repr(short) == "HeteroSampler(fanouts={'a:r:b': [1, 2]}, default=[3, 1], seed_type='b', replace=False)"
-
-
-def contents(batch):
-    return {name: array.tolist() for name, array in batch.arrays().items()}
 
 
 def drawn(seeds, *given, **options):

@@ -144,21 +144,6 @@ def test_trees_at_one_time():
     assert data.seed_time.tolist() == [0, 0]
 
 
-def contents(batch):
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()}
-
-
-def test_workers_change_nothing():
-    graph, times = hub(np.arange(12)), np.array([7])
-    data = HeteroDataset(graph=graph, seed_type="paper", splits={"train": np.arange(1)})
-    batches = []
-    for num_workers in (0, 2):
-        with SampleLoader(data, HeteroTemporalSampler([3, 2], "paper", {"paper": times}), batch_size=1, num_workers=num_workers) as loader:
-            batches.append([contents(batch) for _ in range(3) for batch in loader])
-    assert len(batches[0]) == 3
-    assert batches[0] == batches[1]
-
-
 def test_a_graph_without_times_is_not_trained_on_in_silence():
     """Without times a batch could contain edges from the future."""
     graph = HeteroGraph({"paper": 3}, {("paper", "cites", "paper"): (np.array([0, 2, 2, 2]), np.array([1, 2]))})

@@ -10,7 +10,7 @@ from reference import labor as reference
 
 import hoptrain.samplers.nodewise.labor as labor
 from hoptrain.engine import Graph
-from hoptrain.samplers import HeteroLaborSampler, LaborSampler, NeighborSampler, SampleLoader, Workspace
+from hoptrain.samplers import HeteroLaborSampler, LaborSampler, NeighborSampler, Workspace
 
 
 def as_lists(batch):
@@ -167,23 +167,6 @@ def test_fewer_sources_than_by_neighbour_sampling(graph):
 
     neighbor, labor_0, labor_3 = num_nodes(NeighborSampler([2])), num_nodes(LaborSampler([2])), num_nodes(LaborSampler([2], 3))
     assert labor_3 < labor_0 < 0.9 * neighbor
-
-
-# In training
-
-
-def contents(batch):
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()}
-
-
-@pytest.mark.parametrize("rounds", [0, 1])
-def test_workers_change_nothing(dataset, rounds):
-    epochs = []
-    for num_workers in (0, 2):
-        loader = SampleLoader(dataset, LaborSampler([4, 3], rounds), batch_size=32, num_workers=num_workers, seed=5)
-        epochs.append([contents(batch) for batch in loader])
-        loader.close()
-    assert epochs[0] == epochs[1]
 
 
 MISTAKES = {

@@ -111,15 +111,6 @@ def test_weights_add_up_to_the_degree(graph):
     np.testing.assert_allclose(sums, graph.in_degrees()[:100] * (np.diff(block.indptr) > 0), rtol=1e-5)
 
 
-def test_workers_change_nothing(dataset):
-    epochs = []
-    for num_workers in (0, 2):
-        loader = SampleLoader(dataset, PinSAGESampler([4, 3]), batch_size=60, num_workers=num_workers, seed=5)
-        epochs.append([(as_lists(batch), batch.x.tobytes()) for batch in loader])
-        loader.close()
-    assert epochs[0] == epochs[1]
-
-
 def test_the_loader_feeds_rows_of_the_type():
     data = hetero_data()
     epochs = []

@@ -10,7 +10,7 @@ from reference import temporal as reference
 
 import hoptrain.samplers.buffers.hop as hop
 from hoptrain.engine import Dataset, Graph
-from hoptrain.samplers import NeighborSampler, SampleLoader, TemporalSampler, Workspace
+from hoptrain.samplers import NeighborSampler, TemporalSampler, Workspace
 from hoptrain.trainers import NodeClassifier, NodeDataModule
 
 
@@ -188,20 +188,6 @@ def test_times_follow_their_edges():
 @pytest.fixture(scope="module")
 def timed_dataset(dataset, timed):
     return Dataset(name="timed", graph=timed, x=dataset.x, y=dataset.y, splits=dataset.splits, num_classes=3)
-
-
-def contents(batch):
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in (batch.arrays() | {"x": batch.x, "y": batch.y}).items()}
-
-
-def test_workers_change_nothing(timed_dataset, seed_times):
-    batches = []
-    for num_workers in (0, 2):
-        loader = SampleLoader(timed_dataset, TemporalSampler([4, 3], seed_times), batch_size=16, num_workers=num_workers, seed=3)
-        batches.append([contents(batch) for batch in loader])
-        loader.close()
-    assert len(batches[0]) == 8
-    assert batches[0] == batches[1]
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run

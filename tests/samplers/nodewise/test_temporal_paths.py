@@ -5,8 +5,8 @@ import pytest
 from cases.mistakes import refused
 from reference import temporal as reference
 
-from hoptrain.engine import Dataset, Graph
-from hoptrain.samplers import SampleLoader, TemporalSampler, Workspace
+from hoptrain.engine import Graph
+from hoptrain.samplers import TemporalSampler, Workspace
 
 SEEDS = np.array([3, 17, 3, 0, 9])
 TIMES = np.array([50, 12, 7, 99, 31])
@@ -66,14 +66,6 @@ def test_all_paths_are_there_without_fanouts(graph):
 
     batch = TemporalSampler([-1, -1, -1], None, monotone=True).sample(graph, SEEDS, times=TIMES)
     assert batch.blocks[0].num_edges == sum(paths(int(v), int(t), 3) for v, t in zip(SEEDS, TIMES, strict=True))
-
-
-def test_workers_change_nothing(graph):
-    sampler, found = TemporalSampler([3, 3], np.arange(20) * 3, monotone=True), []
-    for num_workers in (0, 1):
-        with SampleLoader(Dataset(graph=graph), sampler, split=np.arange(20), batch_size=8, num_workers=num_workers) as loader:
-            found.append([as_lists(batch) for batch in loader])
-    assert found[0] == found[1]
 
 
 def test_what_cannot_be(graph, monkeypatch):

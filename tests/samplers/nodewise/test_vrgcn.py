@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
+from cases.batches import contents
 from cases.mistakes import refused
 
-from hoptrain.samplers import NeighborSampler, SampleLoader, VRGCNSampler, Workspace
-
-
-def contents(batch):
-    return {name: (a.dtype, a.tobytes()) for name, a in batch.arrays().items()}
+from hoptrain.samplers import NeighborSampler, VRGCNSampler, Workspace
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -22,15 +19,6 @@ def test_blocks_of_neighbour_sampling_and_whole_columns(graph, threads):
         columns = [graph.indices[graph.indptr[v] : graph.indptr[v + 1]] for v in batch.node_ids[: batch.blocks[0].num_dst]]
         assert indptr.tolist() == np.cumsum([0, *map(len, columns)]).tolist()
         assert indices.tolist() == np.concatenate(columns).tolist()
-
-
-def test_workers_change_nothing(dataset):
-    epochs = []
-    for num_workers in (0, 2):
-        loader = SampleLoader(dataset, VRGCNSampler([2, 2]), batch_size=60, num_workers=num_workers, seed=5)
-        epochs.append([contents(batch) for batch in loader])
-        loader.close()
-    assert epochs[0] == epochs[1]
 
 
 def test_bad_values(graph):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases.batches import contents
 from cases.mistakes import Mistake, each_of, refused
 from scipy.stats import chisquare
 
@@ -153,19 +154,8 @@ def test_at_the_time_of_the_positive(relation):
                 assert (graph.relations[kind].times[block.edge_ids] <= bounds).all()
 
 
-def contents(batch):
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()}
-
-
-def test_workers_and_threads_change_nothing():
-    data = HeteroDataset(graph=GRAPH, seed_type="item", splits={"train": np.arange(12)})
+def test_threads_change_nothing():
     sampler = HeteroLinkSampler(HeteroSampler([3, 2], expand="new"), BUYS, "uniform", 2, "reverse", BOUGHT)
-    batches = []
-    for options in ({}, {"num_workers": 2}):
-        with SampleLoader(data, sampler, batch_size=8, seed=5, **options) as loader:
-            batches.append([(contents(batch), batch.seed_relation) for batch in loader])
-    assert len(batches[0]) == -(-sum(np.diff(GRAPH.relations[BUYS].indptr)[:12]) // 8)
-    assert batches[0] == batches[1]
     bulk = [PLACES, PLACES[:2], PLACES[1:]]
     one, two = (sampler.sample_bulk(GRAPH, bulk, workspace=Workspace(threads)) for threads in (1, 2))
     assert [contents(batch) for batch in one] == [contents(batch) for batch in two]

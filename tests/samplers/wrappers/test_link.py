@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from cases.batches import contents
 from cases.mistakes import Mistake, each_of, refused
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -255,22 +256,6 @@ def test_items_and_negatives_are_among_the_destinations(graph):
         assert drawn.min() >= 20
         assert drawn.max() < 60
         assert len(set(drawn[len(items) :].tolist())) > 1
-
-
-def contents(batch):
-    return {name: (a.dtype, a.shape, a.tobytes()) for name, a in (batch.arrays() | {"x": batch.x}).items()}
-
-
-@pytest.mark.parametrize("negatives", ["uniform", "degree"])
-def test_workers_change_nothing(dataset, negatives):
-    batches = []
-    for num_workers in (0, 2):
-        sampler = LinkSampler(NeighborSampler([4, 3], expand="new"), negatives, 2)
-        loader = SampleLoader(dataset, sampler, batch_size=500, num_workers=num_workers, seed=3)
-        batches.append([contents(batch) for batch in loader])
-        loader.close()
-    assert len(batches[0]) > 2
-    assert batches[0] == batches[1]
 
 
 def test_a_model_learns_to_tell_links():
