@@ -140,7 +140,7 @@ def _nothing_left_behind():
 
 @pytest.fixture(autouse=True)
 def _quiet_environment(monkeypatch):
-    """Remove launcher variables of an outer job, and those that Lightning would leave for the next test."""
+    """Remove variables that an outer job's launcher has set, and those that Lightning would leave for the next test."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "PL_GLOBAL_SEED"):
         monkeypatch.delenv(name, raising=False)
     threads = os.environ.get("OMP_NUM_THREADS")
@@ -227,7 +227,7 @@ def meet(monkeypatch):
 
 @pytest.fixture
 def memory_for_edges(monkeypatch):
-    """Return a function that sets the free memory, by which a loader decides to map edges or to read them from files."""
+    """Return a function that sets the free memory; it decides whether a loader maps edges or reads them from files."""
     return lambda num_bytes: monkeypatch.setattr("hoptrain.samplers.loader.topology.room.available_memory", lambda: num_bytes)
 
 

@@ -32,7 +32,7 @@ TESTED = replace(THRESHOLDS, block=int(_BLOCK), max_blocks=8, resident_blocks=4)
 
 @pytest.fixture
 def tested_blocks(monkeypatch):
-    """Let every new workspace, also those of loaders, have the thresholds of the tests."""
+    """Give every new workspace, including those of loaders, the launch thresholds of the tests (``TESTED``)."""
     start = Workspace.__init__
 
     def init(self, *args, **options):
@@ -103,7 +103,7 @@ def put_stand_in(monkeypatch):
 
 @pytest.fixture(name="launched")
 def _launched(monkeypatch):
-    """Return a list of the single launches and uploads."""
+    """Return a list to which every single kernel launch adds the kernel's name, and every upload "upload"."""
     names = []
     kernel, array = type(cuda.jit(lambda: None)), type(cuda.to_device(np.empty(0)))
     launch, upload = kernel.__call__, array.copy_to_device

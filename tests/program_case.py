@@ -23,7 +23,7 @@ class Distinct(Sage):
 
 
 class Even(Sage):
-    """A program that draws edges to even nodes only."""
+    """A program that draws only edges whose source has an even id."""
 
     def next(self, transit, step, rng):
         edge = randint(rng, len(transit.neighbors))
@@ -42,7 +42,7 @@ class Heaviest(SamplingProgram):
 
 
 class Counting(SamplingProgram):
-    """A program that takes the neighbour given by a counter: the number of visits to nodes of this parity."""
+    """A program that takes the neighbour whose index is a count: the visits so far to nodes whose ids have this parity."""
 
     output = "walks"
     steps = 6

@@ -358,7 +358,7 @@ def train(case, folder, out, checkpoint, rank, port):
 
 
 def fit(case, folder, out, checkpoint, rank=0):
-    """Train in this process, and return what a resumed training is compared by."""
+    """Train in this process, and return the values in which an uninterrupted and a resumed training are compared."""
     module, model = parts(case, folder)
     addresses, record = Addresses(), Record()
     extra = [Stopper(case, rank, out.with_suffix(".struck"))] if out.name == "stopped" else []

@@ -79,11 +79,14 @@ def test_functions_are_short():
 
 
 def test_every_subpackage_is_packaged():
-    """Otherwise the wheel would lack it, and import-linter would ignore it; ``tests/test_wheel.py`` compares the two."""
+    """Every folder with modules has an ``__init__.py``; otherwise the wheel would lack it, and import-linter would ignore it.
+
+    ``tests/test_wheel.py`` compares the wheel with the sources.
+    """
     assert {path.parent for path in sources().values() if not path.with_name("__init__.py").exists()} == set()
 
 
 def test_names_of_test_files_are_unique():
-    """pytest cannot collect two test files of one name in different folders."""
+    """All test files have different names, since pytest cannot collect two test files of one name in different folders."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("__init__.py", "conftest.py")]
     assert sorted(name for name in set(names) if names.count(name) > 1) == []

@@ -31,7 +31,10 @@ def test_the_command_starts_without_what_takes_long(arguments):
 
 
 def test_a_run_imports_no_library_that_it_does_not_use(tmp_path):
-    """Lightning's torchmetrics and Numba's BLAS check would import parts of SciPy, which take longer than all of hoptrain."""
+    """A run of ``fit`` imports no unused library.
+
+    Lightning's torchmetrics and Numba's BLAS check would import parts of SciPy, which take longer than all of hoptrain.
+    """
     load_dataset("digits-knn")  # the first opening converts it with scikit-learn
     options = [
         "fit",
@@ -93,6 +96,6 @@ def imported_by(program, modules):
 
 
 def test_classes_of_ordinary_runs_know_of_no_pipeline():
-    """The previous test covers runs started from the command line."""
+    """Importing the task classes does not import the pipeline; the previous test covers runs from the command line."""
     program = "from hoptrain.trainers import NodeDataModule, LinkPredictor, NodeClassifier"
     assert imported_by(program, ["hoptrain.trainers.pipeline"]) == []

@@ -9,7 +9,7 @@ from hoptrain.trainers.commands.configs import known
 
 @pytest.mark.parametrize("name", UNIFORM)
 def test_uniform_draws_are_trained_by_their_options(data_root, tmp_path, monkeypatch, name):
-    """An epoch with uniform sampling runs on Cora; an unknown option of the configuration would be rejected."""
+    """With the benchmark's options for uniform sampling, an epoch runs on Cora; the command would reject an unknown option."""
     monkeypatch.setenv("HOPTRAIN_DATA", str(data_root))
     config, options = UNIFORM[name]
     assert {name, config} <= set(known())

@@ -1,4 +1,4 @@
-"""``hoptrain bench deadlock`` detects and reports hangs; these cases are short and hang for certain."""
+"""``hoptrain bench deadlock`` detects and reports hangs; the tested cases are short and always hang."""
 
 import itertools
 import json

@@ -79,7 +79,7 @@ def test_what_memory_is_not_measured_of(tmp_path, capsys, options, line):
 
 @pytest.mark.timeout(400)  # trains on two machines several times
 def test_memory_beside_the_share(tmp_path):
-    """The measured memory is at least half of the machine's files, which training reads, and is divided by their size."""
+    """The measured memory is at least half the size of a machine's files, and is divided by their size plus that of the cache."""
     options = ("--quick", "--only", "memory", "--scale", "0.05", "--topologies", "partitioned", "--methods", "range", "--batch-size", "64")
     assert main(["bench", "machines", *options, "--cache-mib", "16", "--fanouts", "10", "5", "--out", str(tmp_path)]) == 0
     [record] = json.loads((tmp_path / "results.json").read_text())["records"]
@@ -144,7 +144,7 @@ def test_machines_in_namespaces_send_what_is_counted_until_one_is_cut_off():
 
 
 def test_a_single_look_does_not_count():
-    """A single large measurement is ignored, since a shared page may count twice if a process ends in between."""
+    """The benchmark ignores a single large measurement, since a shared page may count twice if a process ends in between."""
     assert _most([3, 5, 5, 90, 5, 4, 5]) == 5
     assert _most([3, 7]) == 5
     assert _most([]) == 0

@@ -45,7 +45,7 @@ def test_rows_and_summary():
 
 
 def test_a_row_of_prediction():
-    """Times are those of the slower process of each round; the difference is that of the last stage."""
+    """In a record of prediction, times are those of the slower process of each round, and the difference is the last stage's."""
     launch = Launch(stages=2, data=1, chunks=(5,), images=10, rounds=2)
     first = Flow(piped_s=[1, 2], alone_s=[4, 4], piped_latency_s=[0.5, 0.5], alone_latency_s=[0.2, 0.2])
     last = Flow(piped_s=[2, 2], alone_s=[0, 0], piped_latency_s=[0.6, 0.6], alone_latency_s=[0, 0], difference=1e-6)

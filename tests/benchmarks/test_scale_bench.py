@@ -181,7 +181,7 @@ def test_a_cell_that_hung_once_has_hung():
 
 
 def test_rows_of_cells_that_differ_do_not_look_alike():
-    """Rows of different cells have different names, for example after a grid was edited and its old results are still in the folder."""
+    """Results of different cells have different names, so that old results in a folder are not taken for those of an edited grid."""
     lines = [line(system, 1.0) for system in ("hoptrain", "pyg")]
     assert {plots.place_of(row) for row in rows_of(lines)} == {"sage, 1 rank, 2 workers, batch 512"}
     before = [one | {"key": f"{one['key']}-before", "cell": one["cell"] | {"scale": 0.5, "hidden": 16}} for one in lines]
@@ -237,7 +237,7 @@ def test_what_if_by_hand():
 
 
 def study_by_hand(handover, cores):
-    """Yield results of a system whose steps take exactly what the model predicts, with the given ``handover`` and number of ``cores``."""
+    """Yield results of a system whose steps take the time that the model predicts for ``handover`` and ``cores``."""
     costs = what_if.Costs(beside=0.5, own=0.3, cpu=0.45, steps=10, gradient_bytes=1, handover=handover)
     for ranks, workers in ((1, 0), (1, 2), (1, 4), (2, 2)):
         seconds = what_if.predict(costs, ranks=ranks, workers=workers, cores=cores)
@@ -262,7 +262,7 @@ def test_what_if_finds_what_workers_cost_beyond_their_work(handover):
 
 
 def test_what_if_takes_the_cells_with_as_many_threads():
-    """Runs with one thread a rank are predicted from a run with one thread: 0.6 s a step, not the 0.4 s of two threads."""
+    """A run with one thread per rank is predicted from a measured run with one thread: 0.6 s per step, not the 0.4 s of two threads."""
     lines = [
         line("hoptrain", 10 * own, workers=0, threads=threads, trainer_cpu_s=10 * cpu, sample_s=0.0, gather_s=0.0, phases=trained(10 * own))
         | {"key": str(threads)}

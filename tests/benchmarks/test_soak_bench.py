@@ -1,4 +1,4 @@
-"""``hoptrain bench soak``, run for a few seconds, compares the weights and finds a difference."""
+"""A few seconds of ``hoptrain bench soak`` compare the weights and find a difference."""
 
 import argparse
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(600)  # four starts of two ranks, each a minute
 
 
 def test_a_few_seconds(monkeypatch):
-    """Rank 1 is killed once in one of its first steps, and the resumed training ends with equal weights."""
+    """If rank 1 is killed in one of its first steps, the resumed training ends with equal weights."""
     monkeypatch.setattr(soak, "PAUSE_S", (0.0, 0.1))
     monkeypatch.setattr(soak, "ACTIONS", (soak.signal.SIGKILL,))
     monkeypatch.setattr(soak, "TARGETS", ("rank 1",))

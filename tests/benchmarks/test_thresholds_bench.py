@@ -1,4 +1,4 @@
-"""``hoptrain bench thresholds`` tries the expected values and reports the fastest ones."""
+"""``hoptrain bench thresholds`` tries the expected values of each threshold and reports the fastest ones."""
 
 from dataclasses import asdict, replace
 

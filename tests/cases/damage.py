@@ -17,7 +17,7 @@ def put(folder, name, array):
 
 
 def changed(array, place, value):
-    """Return a copy of an array with another value at an index."""
+    """Return a copy of an array with ``value`` at the index ``place``."""
     array = np.array(array)
     array[place] = value
     return array

@@ -28,7 +28,7 @@ LIBRARIES = "torch", "pytorch_lightning", "torch_geometric"
 
 
 class Durations:
-    """A plugin that measures seconds of each test where it runs, and adds them up where it is reported.
+    """A plugin that measures each test's seconds in the process that runs it, and adds them up in the process that reports them.
 
     The time of module fixtures counts for no test, since other tests need them too.
 
@@ -93,5 +93,5 @@ class Durations:
 
 
 def times():
-    """Return the processor time so far, and a clock, both in seconds."""
+    """Return the processor time so far and the wall-clock time, both in seconds."""
     return sum(os.times()[:4]), time.perf_counter()

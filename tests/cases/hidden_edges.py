@@ -28,7 +28,7 @@ def files_of(graph):
 def hide_edges_from(loader, names=READ):
     """Restart the processes of a loader with ``feature_cache`` on a graph with hidden edges; the next epoch is 0.
 
-    The first batch decides where edges are read from, so it is made before.
+    The first batch decides where edges are read from, so it is sampled before the edges are hidden.
     """
     next(iter(loader))
     loader.close()

@@ -25,7 +25,7 @@ BatchSizeFinder search again), and BackboneFinetuning, which needs a ``backbone`
 
 
 def with_extras(case, *names):
-    """Add some of ``EXTRAS`` to a case, and remove options that Lightning does not permit together with them."""
+    """Add some of ``EXTRAS`` to a case, and remove the case's options that Lightning does not permit together with them."""
     averages = [name for name in names if "Averaging" in name][:1]  # at most one averaging callback
     setters = (
         [] if case["task"] == "pipeline" else [name for name in names if name in ("GradientAccumulationScheduler", "LambdaCallback")][:1]

@@ -46,7 +46,7 @@ class Mistake:
     error: type[Exception] = InputError
 
     def check(self, request):
-        """Make the call with the fixtures it names, and check its error as `refused` does."""
+        """Make the call with the fixtures that it names, and check its error with `refused`."""
         parameters = inspect.signature(self.call).parameters.values()
         fixtures = {
             parameter.name: request.getfixturevalue(parameter.name) for parameter in parameters if parameter.default is parameter.empty
@@ -73,7 +73,7 @@ def refused(value, rule, remedy="", error=InputError):
 
 
 def has(text, word):
-    """Return whether a text contains a word, or a part of one; a number must occur as a whole."""
+    """Return whether a text contains a word or a part of a word; a number must occur as a whole."""
     if not re.fullmatch(r"-?[\d.,]*\d", word):
         return word in text
     return re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|[.,]\d)", text) is not None

@@ -1,4 +1,4 @@
-"""Numba's CUDA simulator with one thread of a block at a time: each runs to a barrier or to its end, then the next one.
+"""Numba's CUDA simulator with one thread of a block at a time: a thread runs to a barrier or to its end, then the next thread.
 
 Numba runs all threads and polls them, which takes most of the time. ``ptx`` detects races.
 """
@@ -45,5 +45,5 @@ def _run(self, grid_point, *args):
 
 
 def take_turns():
-    """Let the simulator run one thread of a block at a time from now on."""
+    """Make the simulator run one thread of a block at a time from now on."""
     BlockManager.run = _run

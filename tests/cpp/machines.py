@@ -77,7 +77,7 @@ def host_library(name):
 class Interpreter:
     """Kernels compiled by NVRTC for an architecture and run by the PTX interpreter, which fails on faults and unexpected races.
 
-    If given, ``source`` is compiled instead of the file, for all names.
+    If ``source`` is given, it is compiled instead of NAME.cu, for all names.
     """
 
     def __init__(self, arch, source=None):
@@ -90,7 +90,7 @@ class Interpreter:
         return made
 
     def pointers(self, reached, before):
-        """Return the addresses of arrays that kernels reach through a table; ``before`` arrays are arguments."""
+        """Return the addresses of arrays that kernels reach through a table; the launch passes ``before`` other arrays as arguments."""
         return np.array([address(before + 1 + number) for number in range(len(reached))], np.uint64)
 
     def run(self, name, kernel, grid, block, arguments, reached=()):

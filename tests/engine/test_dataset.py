@@ -145,7 +145,7 @@ def test_arrays_of_the_right_dtype_are_not_copied():
 
 
 def test_in_memory(dataset, tmp_path):
-    """The copy has the same contents, and does not use the files."""
+    """A data set that is copied into memory has the same contents and uses no memory map."""
     dataset.save(tmp_path / "data")
     opened = Dataset.open(tmp_path / "data")
     copied = opened.in_memory()
@@ -206,7 +206,7 @@ def hetero():
 @pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind, own in WRONG_CONTENTS.items() for case in own])
 @pytest.mark.usefixtures("cache")
 def test_wrong_contents_are_refused_though_checksums_are_right(dataset, hetero, tmp_path, kind, case):
-    """Out-of-range ids would crash the process, or read memory after the file."""
+    """Opening a data set with ids out of range fails even if checksums match; such ids would crash the process or read foreign memory."""
     (name, change, value, words), data = WRONG_CONTENTS[kind][case], hetero if kind == "hetero" else dataset
     data.save(folder := tmp_path / "folder")
     assert len(type(data).open(folder).y) == len(data.y)

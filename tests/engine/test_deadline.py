@@ -1,4 +1,4 @@
-"""A suspended job does not report timeouts for processes that were suspended with it."""
+"""If a job is suspended as a whole, it reports no timeouts of its own processes after it continues."""
 
 import time
 

@@ -25,7 +25,7 @@ def test_numba_s_own_cuda_target_is_refused_by_name(monkeypatch):
 
 
 def test_asking_for_a_device_makes_no_context(monkeypatch):
-    """Each rank queries its own device before Lightning has set one."""
+    """``cuda_status`` examines the GPU of LOCAL_RANK without a CUDA context, since Lightning has not set the rank's device yet."""
     gpus = [SimpleNamespace(compute_capability=(9, 0), name="new"), SimpleNamespace(compute_capability=(6, 1), name="an old one")]
     monkeypatch.setattr(device, "is_simulated", lambda: False)
     monkeypatch.setattr(cuda, "gpus", gpus)
@@ -37,7 +37,7 @@ def test_asking_for_a_device_makes_no_context(monkeypatch):
 
 
 def test_pages_that_cannot_be_locked_are_used_unlocked(monkeypatch):
-    """One warning is logged, since all have the same text and source line."""
+    """If memory cannot be pinned, it is used unpinned, and one warning is logged for all arrays."""
 
     monkeypatch.setattr(device, "torch_on_device", lambda: SimpleNamespace(cuda=SimpleNamespace(mem_get_info=lambda: None)))
     monkeypatch.setattr(
@@ -110,13 +110,13 @@ def four_gpus(monkeypatch):
 
 
 def test_a_worker_touches_no_other_gpu_than_its_own(four_gpus):
-    """A sampler process has no torch device and LOCAL_RANK 0, and is told to use GPU 3."""
+    """A sampler process makes GPU 3 current if its workspace names GPU 3, although it has no torch device and LOCAL_RANK 0."""
     pickle.loads(pickle.dumps(Workspace(device="cuda", gpu=3))).stream.wait_for_torch()
     assert set(four_gpus) == {("asked", 3), ("entered", 3), ("left", 3)}
 
 
 def test_a_stream_s_gpu_is_the_current_one_while_something_is_done_there(four_gpus, monkeypatch):
-    """A new thread has GPU 0 as current device, and one process may sample on two GPUs."""
+    """A stream makes its own GPU current while it queues work, even in a new thread, and restores the previous GPU afterwards."""
     workspace = Workspace(device="cuda", gpu=2)
     stream, said = workspace.stream, []
     started = SimpleNamespace(start=lambda *_, **__: said.append(four_gpus[-1]) or (lambda: said.append(four_gpus[-1]) or Bulk(0, None)))

@@ -83,7 +83,10 @@ def test_from_scipy_counts_stored_zeros():
 
 @pytest.mark.parametrize("convert", ["tocoo", "tocsc", "tocsr"])
 def test_from_scipy_keeps_equal_entries(convert):
-    """Every stored entry is an edge. scipy's own conversion would sum duplicates, so the test builds CSC and CSR matrices itself."""
+    """Every stored entry of a scipy matrix becomes an edge.
+
+    Scipy's own conversion would sum duplicates, so the test builds CSC and CSR matrices itself.
+    """
     parts = (np.ones(3), np.array([1, 1, 0]), np.array([0, 2, 3]))
     matrices = {
         "tocoo": scipy.sparse.coo_array((np.ones(3), ([1, 1, 0], [0, 0, 1])), shape=(2, 2)),

@@ -1,4 +1,4 @@
-"""Edge ids: every edge keeps its number in the user's input through all operations on the graph."""
+"""Edge ids: every edge keeps its index in the user's input through all operations on the graph."""
 
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def edge_lists(draw):
 
 
 def check(graph, edges):
-    """Check that each edge's id names its column of ``edges`` (2, E), and that ids are unique."""
+    """Check that each edge's id is the index of its column in ``edges`` (2, E), and that ids are unique."""
     ids = graph.ids_of(np.arange(graph.num_edges))
     assert len(set(ids.tolist())) == graph.num_edges
     assert np.stack([graph.indices, graph.destinations()]).tolist() == edges[:, ids].tolist()

@@ -130,7 +130,7 @@ def test_relations_turned_round():
 
 
 def test_what_was_saved_is_opened_without_being_read(tmp_path, monkeypatch):
-    """Opening a large graph must not read its pages."""
+    """A saved graph is opened without reading its edges if ``verify`` is False; reading a large graph would take long."""
     HeteroGraph.from_edges(SIZES, EDGES).save(tmp_path / "graph")
     monkeypatch.setattr("hoptrain.engine.columns._checked_columns", lambda *_: pytest.fail("it was read"))
     opened = HeteroGraph.open(tmp_path / "graph", verify=False)

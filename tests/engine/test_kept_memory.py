@@ -24,7 +24,10 @@ print(max(faults() for _ in range(3)))
 
 
 def most_faults(first, mib=100, **environment):
-    """Return the page faults of allocating, filling and freeing ``mib`` MiB again. NumPy's huge pages are switched off."""
+    """Run a script that allocates, fills and frees ``mib`` MiB twice, and return its page faults.
+
+    NumPy's huge pages are switched off.
+    """
     environment = (
         {name: value for name, value in os.environ.items() if "MALLOC" not in name} | {"NUMPY_MADVISE_HUGEPAGE": "0"} | environment
     )
@@ -51,7 +54,7 @@ def test_what_the_user_has_set_stays(name):
     ("most", "expected"), [(512 << 20, [(-3, 512 << 20), (-1, (2 << 30) - 1)]), (32 << 20, [(-3, 32 << 20), (-1, (2 << 30) - 1)]), (0, [])]
 )
 def test_what_an_older_library_refuses_is_not_half_done(monkeypatch, most, expected):
-    """If malloc rejects one of the two limits, the other one must not be set either."""
+    """If malloc rejects a mmap threshold, hoptrain sets a smaller one; if malloc rejects all, hoptrain sets no other limit either."""
     taken = []
 
     class Library:

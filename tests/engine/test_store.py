@@ -137,7 +137,7 @@ HEX = "0123456789abcdef" * 2
 
 
 def leftover(path, folder_age, file_age):
-    """Return a folder with one file, both last changed this many hours ago."""
+    """Return a folder with one file, last changed ``folder_age`` and ``file_age`` hours ago."""
     path.mkdir()
     (path / "a.npy").touch()
     for changed, age in ((path / "a.npy", file_age), (path, folder_age)):

@@ -41,7 +41,7 @@ def test_the_run_leaves_out_its_first_batch_and_the_time_between_epochs():
 
 
 def totals(first_waits=0.0, **shares):
-    """Return the sums of a hundred batches in a hundred seconds."""
+    """Return the sums over a hundred batches in a hundred seconds; ``shares`` are the seconds of each stage."""
     return Totals(num_batches=100, elapsed=100.0, seconds=dict.fromkeys(STAGES, 0.0) | shares, first_waits=first_waits)
 
 
@@ -126,7 +126,7 @@ def test_a_core_whose_trainer_waits_is_free_for_a_worker():
 
 
 def test_waiting_beside_a_busy_gpu_does_not_count():
-    """The host waits half of the time, while the GPU trains on queued batches."""
+    """If the GPU is busy for 96 % of the time, training is the bottleneck, although the host waits for half of the time."""
     assert bottleneck(totals(wait=50, train=96, sample=150), 2, 16) == "bottleneck: training (96% of the time); feeding waited 4%"
 
 

@@ -49,7 +49,7 @@ def read():
 
 
 def check(case, found, expected):
-    """Compare digests by address with the stored ones."""
+    """Raise AssertionError if digests by address differ from the stored ones."""
     other = [address for address in found | expected if found.get(address) != expected.get(address)]
     assert not other, (
         f"{case}: the batch at {other[0]} (seed/epoch/batch) is another than tests/golden/batches.json says: where that is meant, tell it in "

@@ -34,7 +34,7 @@ SEED = 2**64 - 3
 
 @contextmanager
 def data_folder():
-    """Yield a temporary folder with the data of all loaders, in which converted data are stored too."""
+    """Yield a temporary folder with the data of all loaders, in which converted data are stored."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         vertices().save(folder / "vertices")

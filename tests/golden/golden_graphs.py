@@ -58,7 +58,11 @@ def large():
 
 @cache
 def typed():
-    """Return a graph with two relations into one type, one within it, one into a type that the second hop reaches, and an unreachable type."""
+    """Return a graph with four relations.
+
+    Two lead into one type, one of them from within; another leads into a type that the second hop reaches, and the last into an unreachable
+    type.
+    """
 
     def edges(salt, num_src, num_dst, number):
         return spread(number, salt) % num_src, spread(number, salt + 1) % num_dst
@@ -70,7 +74,7 @@ def typed():
 
 @cache
 def valued():
-    """Return the heterogeneous graph with weights, and times for all relations but one."""
+    """Return the heterogeneous graph with weights, and with times for all relations except one."""
     graph = typed()
     relations = {key: (columns.indptr, columns.indices) for key, columns in graph.relations.items()}
     weights = {key: (spread(columns.num_edges, 60) % 5).astype(np.float32) for key, columns in graph.relations.items()}

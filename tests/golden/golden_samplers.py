@@ -63,7 +63,7 @@ class Sage(s.SamplingProgram):
 
 
 class Layer(s.SamplingProgram):
-    """A program that draws neighbours with two or more edges into a layer."""
+    """A program that draws neighbours into a layer if at least two edges lead from them."""
 
     sampling_type = "collective"
     steps = 2
@@ -77,7 +77,7 @@ class Layer(s.SamplingProgram):
 
 
 def on(sampler, bulk=SEEDS, graph=None):
-    """Return a case for the small graph or another one, with the sampler prepared as the loader does."""
+    """Return a case for the small graph or a given one, with the sampler prepared as by the loader."""
     graph = graph or small()
     return Sampled(sampler.prepare(graph, TRAIN), graph, bulk)
 

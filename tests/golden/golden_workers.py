@@ -1,14 +1,11 @@
-"""Lets many loaders share one pool of sampler processes. The processes import this module, so it is small."""
+"""A pool of sampler processes that many loaders share. The processes import this module, so it is small."""
 
 PER_TASK = 1000
 """Maximum number of steps of a task."""
 
 
 class Several:
-    """Several tasks in one: step k is step ``k % PER_TASK`` of task ``k
-
-    PER_TASK``.
-    """
+    """Several tasks in one: step k is step ``k % PER_TASK`` of the task with index ``k // PER_TASK``."""
 
     def __init__(self, tasks):
         self.tasks = tasks
@@ -18,7 +15,7 @@ class Several:
 
 
 class Share:
-    """One loader's view of a pool that runs ``Several``."""
+    """A pool for one of the tasks of ``Several``, as that task's loader uses it."""
 
     def __init__(self, pool, number):
         self.pool, self.begin = pool, number * PER_TASK

@@ -1,4 +1,4 @@
-"""Cases with realistic sizes for every sampler with a CUDA driver, on a graph of any size; ``test_bulks_cuda.py`` runs them."""
+"""Cases of realistic size for every sampler with a CUDA driver, on a graph of any size; ``test_bulks_cuda.py`` runs them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ class Twin:
         return cls(Graph(graph.indptr, graph.indices, **extra, is_sorted=graph.is_sorted, validate=False), data.splits["train"])
 
     def typed(self):
-        """Return the graph's edges as three relations: within a type, into it from another type, and back."""
+        """Return the graph's edges as three relations: within a type, into it from a second type, and back into the second type."""
         columns, relations = (self.graph.indptr, self.graph.indices), (("p", "near", "p"), ("q", "far", "p"), ("p", "of", "q"))
         return HeteroGraph({"p": self.graph.num_nodes, "q": self.graph.num_nodes}, dict.fromkeys(relations, columns))
 

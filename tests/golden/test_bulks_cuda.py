@@ -59,7 +59,7 @@ def test_every_sampler(name, kernel):
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("name", ["neighbor", "typed", "neighbor, new", "labor"])
 def test_packed_tables(name, kernel):
-    """Packed tables replace direct ones; the second bulk finds the first one's entries in them."""
+    """Bulks with packed relabelling tables equal the CPU's, also the second bulk, whose tables contain the first bulk's entries."""
     case, workspace = SAMPLED[name](), on_cuda(kernel, replace(CLOSE, cache_bytes=0))
     for _ in range(2):
         check_equal(case, workspace)
@@ -68,7 +68,7 @@ def test_packed_tables(name, kernel):
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("mode", MODES)
 def test_bulks_of_several_sizes(mode, kernel):
-    """Batches have thousands of edges and the default block sizes; the second bulk needs less than the buffers hold."""
+    """Bulks with thousands of edges and the default block sizes equal the CPU's, also a second bulk that needs less than the buffers hold."""
     graph, rng = make_graph(600, 7000), np.random.default_rng(0)
     options = {"fanouts": [10, 5]} | MODES[mode]
     sampler, workspace = NeighborSampler(**options), on_cuda(kernel, replace(CLOSE, block=THRESHOLDS.block))
@@ -111,7 +111,7 @@ def small_products():
 
 @pytest.mark.parametrize("name", LARGE)
 def test_the_same_cases_of_a_graph_of_a_thousand_vertices(small_products, name):
-    """Few seeds, so that each case runs even without a device."""
+    """Bulks of each large case equal the CPU's on a graph of about a thousand nodes; seeds are few, so that it runs without a device."""
     work = LARGE[name](small_products)
     seeds, workspace = [some[:4] for some in work.batches(0, 2)], on_cuda("transit", CLOSE)
     check_same(work.sampler.sample_bulk(work.graph, seeds, workspace=workspace), work.sampler.sample_bulk(work.graph, seeds))

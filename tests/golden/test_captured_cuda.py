@@ -80,7 +80,10 @@ LAUNCHES = {
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_every_sampler_is_one_call(name, replays, launched):
-    """The first bulks of a shape allocate buffers, the next one is captured, and later ones are replayed."""
+    """A replayed bulk of every sampler is one call and gives the golden batches.
+
+    The first bulks of a shape allocate buffers, the next bulk is captured, and later ones are replayed.
+    """
     if name == "cluster, METIS":
         pytest.importorskip("pymetis")
     case, workspace = SAMPLED[name](), on_cuda()

@@ -1,4 +1,4 @@
-"""Batches equal those of the previous version on any machine: made in every way, they have the digests in ``batches.json``."""
+"""Batches equal those of the previous version on any machine, however they are made: their digests are those in ``batches.json``."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def folder():
 @pytest.mark.promise
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_sampler(name):
-    """Each batch is sampled singly and in a bulk, by one thread and by two."""
+    """Batches have the golden digests, singly and in a bulk, with one thread and with two."""
     if name == "cluster, METIS":
         pytest.importorskip("pymetis")
     case = SAMPLED[name]()
@@ -41,7 +41,7 @@ def test_a_feed(name, folder):
 
 @pytest.mark.promise
 def test_feeds_through_workers(folder, pool_of, monkeypatch):
-    """All batches that sampler processes can make, with two processes."""
+    """Batches that two sampler processes make have the golden digests, for every loader whose batches workers can make."""
     loaders = {name: make(folder) for name, make in FEEDS.items()}
     loaders = {name: loader for name, loader in loaders.items() if not isinstance(loader, ItemLoader)}
     assert len(loaders) > 9
@@ -65,14 +65,14 @@ def test_every_sampler_and_every_task_has_a_case():
 
 
 def test_another_batch_is_named_and_the_remedy_told():
-    """The message is one line; a missing or additional batch counts as a difference."""
+    """If a batch differs, or is missing or additional, one line names its address and the remedy."""
     for found, expected in (({"7/3/11": "a"}, {"7/3/11": "b"}), ({}, {"7/3/11": "b"}), ({"7/3/11": "a"}, {})):
         with refused("7/3/11", "walk batch another tests/golden/batches.json", "CHANGELOG.md Batches change write.py", AssertionError):
             check("walk", {"0/0/0": "c"} | found, {"0/0/0": "c"} | expected)
 
 
 def test_the_digest_sees_everything():
-    """Every name, dtype, shape, order and number changes the digest; the names in a batch are fixed."""
+    """A change of any name, dtype, shape, order or value changes the digest; the names in a batch do not change."""
     plain = np.arange(6, dtype=np.int32)
     others = [
         {"a": plain}, {"b": plain}, {"a": plain.astype(np.int64)}, {"a": plain.reshape(2, 3)}, {"a": plain[::-1]}, {"a": plain, "n": 1},

@@ -13,8 +13,8 @@ LIBRARY.host_layer_record.restype = ctypes.c_size_t
 class Record:
     """Counts of host calls.
 
-    ``counts`` maps an entry to its number: "call: cuMemAlloc", "launch: NAME", "wait: cuStreamSynchronize", "refused: ...", "pageable:
-    ...", "wrong: ...".
+    ``counts`` maps the name of an event to the number of times that it occurred: "call: cuMemAlloc", "launch: NAME",
+    "wait: cuStreamSynchronize", "refused: ...", "pageable: ...", "wrong: ...".
     """
 
     def __init__(self, counts: Counter[str]) -> None:

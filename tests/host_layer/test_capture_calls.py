@@ -50,7 +50,7 @@ def test_a_replayed_bulk_is_one_call(name):
 
 @pytest.mark.answers_with_errors
 def test_a_capture_that_fails_spoils_nothing():
-    """A failed capture by torch itself would leave its allocator and random generator unusable."""
+    """After a failed capture, torch's allocator and random generator still work, and another capture succeeds."""
     stream, x = DeviceStream(), torch.zeros(8, device="cuda")
     memory = stream.empty((4,), "int64")
 
@@ -67,7 +67,7 @@ def test_a_capture_that_fails_spoils_nothing():
 
 
 def test_a_second_gpu_from_another_thread():
-    """A new thread has GPU 0 as current device, whichever GPU the workspace uses."""
+    """A workspace on GPU 1 samples the golden batches in a new thread, whose current device is GPU 0, and allocates on GPU 1 only."""
     errors, workspace = [], Workspace(device="cuda", gpu=1)
     workspace.on_device.thresholds = TESTED
 

@@ -66,7 +66,7 @@ def bulk(request: pytest.FixtureRequest) -> int:
 
 @pytest.mark.parametrize("expand", EXPANDS)
 def test_an_epoch_waits_once_a_bulk(data, expand, bulk):
-    """It also waits for the training of the batch ``MOST_AHEAD`` steps before, which a fast device has finished."""
+    """An epoch waits once per bulk for samples, and once per batch for the training ``MOST_AHEAD`` steps before, which has finished."""
     record, number = steady_epoch(loader_of(data, expand=expand, bulk=bulk))
     bulks = -(-number // bulk)
     assert record.of("wait") == {"cuStreamSynchronize": bulks + RUN_WAITS, "cuEventSynchronize": number}
@@ -77,7 +77,7 @@ def test_an_epoch_waits_once_a_bulk(data, expand, bulk):
 
 @pytest.mark.parametrize("expand", EXPANDS)
 def test_a_batch_asks_for_little(data, expand, bulk):
-    """A batch copies its arrays from the bulk and gathers rows; one event per batch starts the training, one per bulk the next bulk."""
+    """A batch copies its arrays from the bulk and gathers rows; one event per batch starts the training, and one per bulk the next bulk."""
     record, number = steady_epoch(loader_of(data, expand=expand, bulk=bulk))
     bulks = -(-number // bulk)
     assert record.launches <= GATHERED * number
@@ -112,7 +112,7 @@ def test_a_device_cache_reads_its_counter_once_an_epoch(data):
 
 
 def test_rows_of_few_batches_are_in_memory_at_once(data):
-    """The number of gathered batches in memory is bounded, although here only the loader waits for the training."""
+    """At most ``MOST_AHEAD`` + 3 gathered batches are in memory, although here only the loader waits for the training."""
     wide = replace(data, x=np.zeros((data.graph.num_nodes, 4096), np.float32))
     loader = loader_of(wide, bulk=40)
     steady_epoch(loader)

@@ -77,7 +77,7 @@ def steps_of(data: Dataset, arch: str, hops: int) -> list[Record]:
 
 
 def test_a_step_of_fit(data, model):
-    """A step may wait only for the end of a bulk, and in torch's own backward pass of sparse products."""
+    """A training step waits only for the end of a bulk, and in torch's own backward pass of sparse products."""
     steps = steps_of(data, *model)
     assert {step.memory for step in steps} == {0}
     assert {sum(step.of("pageable").values()) for step in steps} == {SPARSE_BACKWARDS[model]}
@@ -96,7 +96,7 @@ def test_launches_of_a_step(data, model):
 
 
 def test_the_benchmark_of_a_step_runs(tmp_path, monkeypatch):
-    """The profiler sees nothing of an emulated device, but the timed loop is complete."""
+    """``hoptrain bench step`` runs and times all parts of a step; the profiler sees nothing of an emulated device."""
     monkeypatch.chdir(tmp_path)
     options = ["--quick", "--devices", "cuda", "--steps", "4", "--scale", "0.002", "--batch-size", "8"]
     assert main(["bench", "step", *options, "--out", str(tmp_path)]) == 0

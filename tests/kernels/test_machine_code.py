@@ -141,7 +141,7 @@ def test_sticky_folder_itself_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("umask", "above"), [(0, 0o755), (0o022, 0o755), (0o027, 0o750), (0o077, 0o700)])
 def test_a_new_folder_is_private_and_those_above_can_be_read(tmp_path, umask, above):
-    """Parent folders may be shared by several users, but only the owner may write to them, whatever the umask."""
+    """A new cache folder is private, and its new parent folders are readable as the umask permits, but writable for the owner only."""
     before = os.umask(umask)
     try:
         private_folder(tmp_path / "one" / "two" / "three")
@@ -208,7 +208,10 @@ pool.close()
 
 
 def test_last_resort_is_a_folder_that_goes_with_the_process(tmp_path, temporary):
-    """Both the cache and the temporary folder are unsafe. Sampler processes, which may be killed, make no folder of their own."""
+    """If the cache and the temporary folder are unsafe, the process uses a temporary folder of its own.
+
+    Sampler processes, which may be killed, use their parent's folder, which is removed at exit.
+    """
     (tmp_path / "file").touch()
     substitute(temporary).mkdir()
     substitute(temporary).chmod(0o777)
@@ -240,7 +243,10 @@ print(compiled(csc), compiled(shuffle))
 
 
 def test_only_what_imports_an_edited_file_is_compiled_again(tmp_path, kernels):
-    """Four processes run a copy of the kernels, and count compilations of a kernel without imports and one that uses Philox."""
+    """After an edit, only kernels that import the edited file are compiled again.
+
+    Four processes run a copy of the kernels, and count compilations of a kernel without imports and of one that uses Philox.
+    """
     (tmp_path / "hoptrain").mkdir()
     shutil.copy(KERNELS.parent / "__init__.py", tmp_path / "hoptrain")
     kernels.rename(tmp_path / "hoptrain" / "kernels")
@@ -281,7 +287,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 def test_damaged_machine_code_is_compiled_again(tmp_path, suffix, damage):
-    """After a power cut, Numba raised EOFError or UnpicklingError in every later run."""
+    """Damaged machine code is compiled and written again, instead of ending the run with Numba's EOFError or UnpicklingError."""
     assert call(tmp_path) == (0, 1)
     (path,) = tmp_path.rglob(f"*.{suffix}")
     path.write_bytes(damage(path.read_bytes()))

@@ -64,7 +64,10 @@ def test_the_functions_of_the_path_are_in_the_files_that_the_page_names():
 
 
 def test_a_batch_passes_the_stations(drawing):
-    """Runs in one process without workers; compiled kernels do not appear as Python calls."""
+    """A batch passes the subpackages of the figure in order.
+
+    The loader has no workers, so that all calls are in one process; compiled kernels do not appear as Python calls.
+    """
     entered = []
 
     def note(frame, event, _):

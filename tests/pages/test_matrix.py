@@ -1,4 +1,4 @@
-"""The table of samplers and tasks in docs/samplers.md: each cell is tested by a training step."""
+"""The table of samplers and tasks in docs/samplers.md is right: a training step tests each cell."""
 
 from dataclasses import replace
 from pathlib import Path

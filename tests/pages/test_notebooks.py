@@ -37,7 +37,10 @@ def text_of(source, names):
 @pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch):
-    """Cells that plot are skipped without matplotlib; cells tagged ``varies`` have machine-dependent figures."""
+    """A notebook runs and prints its stored outputs.
+
+    Cells that plot are skipped without matplotlib; outputs of cells tagged ``varies`` depend on the machine.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     names = {"__name__": "__main__"}

@@ -88,7 +88,7 @@ def test_commands_parse(line, monkeypatch, capsys):
 
 @pytest.mark.parametrize("line", OTHERS, ids=str)
 def test_other_commands_are_understood(line):
-    """Checks that options parse; the tests of each command check what it does."""
+    """The options of all other commands on the pages parse; the tests of each command check what it does."""
     name, *words = shlex.split(line)[1:]
     if name in LIGHTNING:
         assert all(re.fullmatch(r"--(config|ckpt_path|out|nodes|data\.dataset)", word) for word in words[::2])
@@ -141,7 +141,7 @@ def test_two_runs_differ_in_times_alone(tmp_path, monkeypatch):
 
 @pytest.mark.timeout(300)
 def test_a_run_goes_on_as_the_page_says(tmp_path, monkeypatch):
-    """The second command resumes in the first one's folder; the third starts a new run."""
+    """In the page's example, the second command resumes in the first one's folder, and the third command starts a new run."""
     monkeypatch.chdir(tmp_path)
     for line in commands("resume"):
         assert main(shlex.split(line)[1:]) == 0

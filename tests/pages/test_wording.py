@@ -80,7 +80,7 @@ def test_terms_are_those_of_the_field():
 
 
 def test_docstrings_stand_alone():
-    """The first line of a benchmark is its question, which may begin with What."""
+    """The first line of a docstring stands alone; a benchmark's first line is a question, which may begin with What."""
     starts = ((path, line, text.partition("\n")[0]) for path in SOURCES for line, text in docstrings(path))
     found = [f"{path.relative_to(ROOT)}:{line}: {text}" for path, line, text in starts if FRAGMENT.match(text) and not text.endswith("?")]
     assert not found, "\n".join(found)

@@ -108,5 +108,5 @@ def _moved(launched):
 
 
 def test_every_kernel_of_the_table_was_held_to_its_accesses():
-    """Must be the last test of this file."""
+    """The tests of this file compare every kernel of the traffic model's table; this test must be the last of the file."""
     assert TABLE.keys() == SEEN

@@ -194,7 +194,7 @@ def test_arithmetic(dtype):
 
 
 def test_the_host_waits():
-    """Without a wait the host reads garbage, and a value that it writes too early is the one copied."""
+    """If the host does not wait, it reads garbage, and a value that it writes too early is copied instead of the right one."""
     device, pinned = cuda.to_device(np.arange(3)), cuda.pinned_array(3, np.int64)
     device.copy_to_host(pinned, stream=STREAM)
     assert pinned.tolist() != [0, 1, 2]

@@ -118,7 +118,7 @@ class DeviceArray(FakeCUDAArray):
         MEMORY.mark(self._ary[index] if isinstance(self._ary[index], np.ndarray) else self._ary[index : index + 1])
 
     def copy_to_device(self, ary, stream=0):
-        """Copy as numba-cuda does. From pinned memory the copy is queued, and later changes of the source are copied."""
+        """Copy as numba-cuda does. From pinned memory the copy is queued, so changes of the source before the stream runs are copied too."""
         if ary.size == 0:
             return
         source = ary._ary if isinstance(ary, FakeCUDAArray) else np.asarray(ary)

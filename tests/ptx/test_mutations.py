@@ -35,7 +35,7 @@ MUTATIONS = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_fault_is_named(name, tmp_path):
-    """The fault is in a copy of the package, which precedes the installed one on the path."""
+    """The interpreter finds and names a fault in the kernels' source; a copy of the package with the fault precedes the installed one."""
     file, good, bad, test, expected = MUTATIONS[name]
     shutil.copytree(TESTS.parent / "hoptrain", tmp_path / "hoptrain", ignore=shutil.ignore_patterns("__pycache__", "results"))
     path = tmp_path / "hoptrain" / "kernels" / "cuda" / file

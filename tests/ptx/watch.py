@@ -100,7 +100,7 @@ def place_of(m, slot, address, space, size, pc, thread):
 
 @compiled
 def is_unordered(m, slot, thread, other, epoch):
-    """Return whether no barrier separates another thread's earlier access from this thread's access now."""
+    """Return whether no barrier separates another thread's earlier access from this thread's current access."""
     if other == 0 or other == thread:
         return False
     threads = m.block[0] * m.block[1] * m.block[2]

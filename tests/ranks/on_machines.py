@@ -77,7 +77,7 @@ def processes_in(folder):
 
 
 def send(pids, number):
-    """Send a signal to processes. Some may have ended meanwhile, as others they depend on did."""
+    """Send a signal to processes, ignoring those that have ended meanwhile because another process has ended."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)

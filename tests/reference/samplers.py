@@ -12,7 +12,7 @@ from hoptrain.samplers import NeighborSampler
 
 
 class Failing(NeighborSampler):
-    """A sampler that fails at batch number ``batch`` of ``epoch``."""
+    """A sampler that fails at the batch with index ``batch`` of ``epoch``."""
 
     def __init__(self, fanouts: list[int], epoch: int = 0, batch: int = 0):
         super().__init__(fanouts)
@@ -49,7 +49,7 @@ class Hanging(KillingItsRank):
 
 
 class Floating(NeighborSampler):
-    """A sampler whose node ids are floats from batch number ``batch`` on."""
+    """A sampler whose node ids are floats from the batch with index ``batch`` on."""
 
     def __init__(self, fanouts: list[int], batch: int = 0):
         super().__init__(fanouts)

@@ -42,7 +42,7 @@ def batch(graph, seeds, times, fanouts, strategy, replace, key):
 
 
 def batch_of_paths(graph, seeds, times, fanouts, strategy, replace, key):
-    """Return the same for increasing times along paths: every edge leads to a node of its own, whose edges are earlier.
+    """Sample trees whose edge times increase along paths: every edge leads to a node of its own, whose edges are earlier.
 
     The result is the outermost block (indptr, indices, edge ids), the number of nodes before each hop and at the end, and nodes as (tree,
     node).

@@ -90,7 +90,7 @@ def test_a_checkpoint_of_another_model(fails, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["nan", "edge", "seed"])
 def test_data_that_cannot_be(fails, tmp_path, name):
-    """An .npz file has NaN features, an edge to a missing node, or a split beyond the graph."""
+    """NaN features, an edge to a missing node, and a split beyond the graph are each reported in one line."""
     arrays = {
         "indptr": np.array([0, 1, 2]),
         "indices": np.array([1, 0], np.int32),
@@ -133,7 +133,7 @@ def test_runs_without_a_logger_share_a_folder(tiny, dataset, tmp_path, monkeypat
 
 
 def test_several_labels_a_vertex_are_scored_by_f1(tiny, dataset, tmp_path, monkeypatch, capsys):
-    """The labels are two bits of the features, which a model learns in a few epochs."""
+    """Several labels per node are evaluated by F1, and a model learns labels that are two bits of the features."""
     monkeypatch.chdir(tmp_path)
     folder = tiny(y=(dataset.x[:, :2] > 0.5).astype(np.uint8), num_classes=2)
     options = ("--trainer.max_epochs=40", "--model.lr=0.02", "--trainer.enable_progress_bar=false", "--data.num_workers=0")
@@ -183,7 +183,7 @@ def test_a_folder_whose_name_is_no_utf8(tiny, tmp_path, monkeypatch):
 
 
 def test_version_and_help(capsys, monkeypatch):
-    """Must work in a checkout that is not installed too."""
+    """``--version`` and ``--help`` work in a checkout that is not installed."""
     real = importlib.metadata.distribution
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: real(name if name != "hoptrain" else "no-such-distribution"))
     for option, words in (("--version", "hoptrain 0."), ("--help", "train a model, then test its best checkpoint")):

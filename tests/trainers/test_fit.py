@@ -21,7 +21,7 @@ def quick_fit(*arguments, epochs=2):
 
 @pytest.fixture
 def run_here(tmp_path, monkeypatch, capsys):
-    """Run the command in this process, in the test's folder."""
+    """Return a function that runs the command in this process, in the test's folder."""
     monkeypatch.chdir(tmp_path)
     return partial(here, capsys)
 
@@ -76,7 +76,7 @@ def test_another_seed_gives_another_curve(inline_run, run_here, tmp_path):
 
 @pytest.mark.promise
 def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, run_here, tmp_path):
-    """One epoch, then a second one from the checkpoint with two workers, has the losses of two epochs in one run."""
+    """One epoch, and a second one resumed from its checkpoint with two workers, have the losses of two epochs in one run."""
     run_here(*quick_fit("--data.num_workers", 0, epochs=1))
     last = tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt"
     run_here(*quick_fit("--data.num_workers", 2, "--ckpt_path", last))
@@ -106,7 +106,7 @@ def test_a_limit_of_no_batch_is_obeyed_and_named(run_here, limits, line):
 
 @pytest.mark.promise
 def test_two_ranks_share_the_epoch(tmp_path):
-    """Both ranks have the same number of steps, and metrics cover every node once."""
+    """Both ranks have the same number of steps, and metrics count every node once."""
     printed = hoptrain(*quick_fit(*TWO_RANKS, "--data.num_workers", 1), cwd=tmp_path)
     assert "test accuracy 0." in printed
     assert printed.count("test accuracy") == 1
@@ -127,7 +127,7 @@ def test_a_checkpoint_is_evaluated(inline_run, run_here, command, score):
 
 
 def test_a_checkpoint_predicts_nodes_of_another_graph_by_the_configuration_beside_it(inline_run, run_here, tmp_path):
-    """The other graph has more nodes, and no labels; the run's config.yaml names all but the data."""
+    """A checkpoint predicts nodes of another graph, which has more nodes and no labels; config.yaml next to it names all but the data."""
     known = load_dataset("digits-knn")
     graph = Graph.from_edges(np.append(known.graph.indices, 5), np.append(known.graph.destinations(), 1797), 1798)
     Dataset(name="new", graph=graph, x=np.concatenate([known.x, known.x[:1]])).save(tmp_path / "new")

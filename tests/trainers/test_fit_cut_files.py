@@ -42,7 +42,10 @@ def folder(tmp_path_factory):
     [("x", 9000, 0), ("y", 200, 1), ("indptr", 9000, 0), ("indices", 9000, 1), ("indices", -100, 1)],
 )
 def test_a_file_that_is_cut_off_is_one_line(folder, tmp_path, monkeypatch, capsys, file, left, num_workers):
-    """A negative number removes bytes at the end; within the last page, no read fails."""
+    """A truncated data file ends the run with one line.
+
+    A negative ``left`` is the number of bytes removed at the end; within the last page, no read fails.
+    """
     monkeypatch.chdir(tmp_path)
     Dataset.open(folder).save(tmp_path / "data")
     path = tmp_path / "data" / f"{file}.npy"

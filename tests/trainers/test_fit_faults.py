@@ -63,7 +63,10 @@ def end_all(run):
     ],
 )
 def test_a_run_that_is_asked_to_end(tmp_path, number, options, code, line):
-    """Ctrl-C in a terminal reaches all ranks, but no worker."""
+    """A run ends after Ctrl-C or SIGTERM with one line and its exit code, and leaves no process.
+
+    Ctrl-C in a terminal reaches all ranks, but no worker.
+    """
     run = start(tmp_path, "--trainer.max_epochs=5000", "--trainer.devices=2", *options)
     try:
         wait_for(tmp_path / "runs/version_0/checkpoints/last.ckpt", run)
@@ -81,7 +84,10 @@ def test_a_run_that_is_asked_to_end(tmp_path, number, options, code, line):
 
 @pytest.mark.parametrize(("ranks", "batch"), [(1, 3), (2, 5)], ids=["its own", "another rank's"])
 def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path, ranks, batch):
-    """The process gets SIGTERM while its sampler hangs, long before the sampler would be replaced. With two ranks, the other one waits in a collective."""
+    """A run that waits for a batch of a hanging sampler ends at SIGTERM.
+
+    With two ranks, the other rank waits in a collective.
+    """
     done = tmp_path / "hangs"
     sampler = ("--data.sampler=reference.samplers.Hanging", "--data.sampler.fanouts=[5,5]", f"--data.sampler.done={done}")
     run = start(tmp_path, *sampler, f"--data.sampler.batch={batch}", f"--trainer.devices={ranks}", *ON_EXCEPTION)
@@ -99,7 +105,7 @@ def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path, ranks, batch):
 
 
 def test_an_exception_in_one_rank_s_worker_is_told_by_that_rank_and_its_cause_by_every_rank(tmp_path):
-    """The worker of rank 0 fails after its first five batches."""
+    """If a worker of rank 0 fails, rank 0 prints the traceback, and each rank prints one line with the cause."""
     sampler = ("--data.sampler=reference.samplers.Failing", "--data.sampler.fanouts=[5,5]", "--data.sampler.batch=3")
     run = start(tmp_path, "--trainer.devices=2", *sampler)
     try:
@@ -138,7 +144,7 @@ SOME_FAULTS = [(LIGHTNING, 0, "step stop"), (LIGHTNING, 1, "constructor sleep"),
 
 @pytest.mark.parametrize(("launcher", "victim", "fault"), EVERY_FAULT if "HOPTRAIN_FAULTS" in os.environ else SOME_FAULTS)
 def test_a_rank_that_fails_is_named(tmp_path, monkeypatch, launcher, victim, fault):
-    """The other rank prints one line, without the error of the lost connection."""
+    """Each rank prints one line that names the failed rank, without the error of the lost connection."""
     if launcher == LIGHTNING and victim == 0 and fault.startswith("constructor"):
         pytest.skip("no other rank is launched before")
     monkeypatch.setenv("FAULT", f"{victim} {fault}")
@@ -174,7 +180,7 @@ def column(folder, name):
 
 @EACH_FAULT
 def test_a_killed_rank_is_started_again_and_the_metrics_are_those_of_an_undisturbed_run(tmp_path):
-    """Rank 1 is killed in the middle of the third epoch, and all ranks resume from the end of the second."""
+    """If rank 1 is killed in the third epoch, all ranks resume from the second one's end, with the metrics of an undisturbed run."""
     options = ["--trainer.max_epochs=3", "--trainer.devices=2", "--ckpt_path=last", "--data.sampler=reference.samplers.KillingItsRank"]
     options += ["--data.sampler.fanouts=[10,10]", "--data.sampler.epoch=2", "--data.sampler.batch=7"]
     scores = []

@@ -25,7 +25,7 @@ def python(code, folder):
 
 @pytest.fixture
 def stand_ins(tmp_path):
-    """Small packages with the modules' names of both distributions."""
+    """Write small packages with the module names of both distributions, and return their folder."""
     for file, text in STAND_IN.items():
         for path, package in ((f"lightning/{file}", "lightning.pytorch"), (own_path(file), "pytorch_lightning")):
             if path:
@@ -69,7 +69,7 @@ def test_a_module_that_the_package_lacks_is_not_found(stand_ins):
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory):
-    """The distribution ``lightning``, made from the installed packages as its publisher makes it: by other names."""
+    """Return a folder with the distribution ``lightning``, made from the installed packages by renaming, as its publisher makes it."""
     folder = tmp_path_factory.mktemp("distribution")
     for package, copy in (("pytorch_lightning", "lightning/pytorch"), ("lightning_fabric", "lightning/fabric")):
         source = Path(find_spec(package).origin).parent

@@ -270,7 +270,7 @@ def test_a_wrong_call(folder, monkeypatch, capsys, typed, answer):
     ("typed", "answer"), [("--nothing", "unrecognized arguments: --nothing"), ("extra", "unrecognized arguments: extra")]
 )
 def test_a_wrong_call_of_the_doctor(capsys, typed, answer):
-    """``hoptrain doctor`` has its own parser, since it must work if nothing else does."""
+    """A wrong call of ``hoptrain doctor`` is one line with exit code 2; it has its own parser, since it must work if nothing else does."""
     with pytest.raises(SystemExit) as end:
         main(["doctor", typed])
     assert end.value.code == 2

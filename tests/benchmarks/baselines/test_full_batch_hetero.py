@@ -1,4 +1,4 @@
-"""Plain PyG on a whole heterogeneous graph has the outputs of hoptrain's full-neighbour inference, and its training learns."""
+"""Plain PyG on a whole heterogeneous graph has the outputs of hoptrain's full-neighbour inference, and a model trained this way learns."""
 
 import numpy as np
 import torch

@@ -26,7 +26,7 @@ def test_the_configurations_are_there():
 
 
 def test_rgcn_is_the_same():
-    """With the same weights, PyG's layer on all edges has the outputs of hoptrain's full-neighbour inference."""
+    """With the same weights, PyG's layer on all edges and hoptrain's full-neighbour inference have equal outputs."""
     data = triples()
     graph, train = data.graph(), torch.from_numpy(data.splits["train"])
     theirs, ours = plain_pairs.RGCN(train, 20, 3, OPTIONS), EntityEncoder(20, 6, 8, 1, 2, 0.0).eval()
@@ -41,7 +41,7 @@ def test_rgcn_is_the_same():
 
 
 def test_edges_that_are_drawn():
-    """Only requested nodes get edges: all of them up to the fanout, and never a triple of the batch."""
+    """The baseline draws edges into requested nodes only, up to the fanout for each node, and never the edges of the batch's triples."""
     train = torch.from_numpy(triples().splits["train"])
     model, numbers = plain_pairs.RGCN(train, 20, 3, OPTIONS), torch.arange(10)
     asked = train[numbers][:, [0, 2]].unique()
@@ -73,7 +73,7 @@ def test_the_judge_counts_every_rank():
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks are implicitly disabled")
 @pytest.mark.parametrize("name", PAIRED)
 def test_runs(name, tmp_path, monkeypatch):
-    """Each configuration runs on small data of the same format, and two runs give the same metric."""
+    """Each configuration runs on small data in the format of its data set, and two runs have the same metric."""
     monkeypatch.setenv("HOPTRAIN_DATA", str(tmp_path))
     monkeypatch.setattr(plain_pairs, "BATCH", 300)
     config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())

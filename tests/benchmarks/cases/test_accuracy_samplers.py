@@ -14,7 +14,7 @@ SCORES = {"NeighborSampler": 0.8, "ASGCNSampler": 0.81, "LadiesSampler": 0.78, "
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """Replace training by made-up accuracies, which depend on the sampler's class and the random seed."""
+    """Replace training by made-up accuracies that depend on the sampler's class and the random seed."""
     asked = []
 
     def score(name, algorithm, seed, root, quick):
@@ -28,7 +28,7 @@ def made_up(monkeypatch):
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """Return a data set with the name of a known one, whose two classes show in features and links."""
+    """Return a data set under the name of a known one; its features and links reveal its two classes."""
     rng = np.random.default_rng(0)
     group = np.arange(120) % 2
     src, dst = rng.integers(0, 120, (2, 1500))
@@ -68,7 +68,7 @@ def test_the_table(data, made_up):
 
 @pytest.mark.filterwarnings("ignore")  # Lightning warns about so small a run
 def test_samplers_are_trained_with(data):
-    """Training works with a sampler of each kind of batch, and with the one that has its own task."""
+    """The benchmark trains with node-wise and subgraph samplers, and with AS-GCN's sampler, which has its own task."""
     content = run(data, "--seeds", "1", "--only", "VR-GCN", "AS-GCN", "SAINT walks")
     assert [row["sampler"] for row in content["records"]] == [FULL, "VR-GCN [2,2]", "AS-GCN", "SAINT walks"]
     assert min(row["test_accuracy"] for row in content["records"]) > 0.7

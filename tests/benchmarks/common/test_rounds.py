@@ -7,7 +7,7 @@ from hoptrain.benchmarks.common.rounds import WARMUP, Cost, Paced, time_rounds
 
 
 class Bench:
-    """A clock that only the measured subjects advance, with a log of which subject ran."""
+    """A clock that advances only while a measured subject runs, with a log of the subjects' names."""
 
     def __init__(self):
         self.now, self.log = 0.0, []

@@ -34,7 +34,10 @@ def script(code, **options):
 
 @pytest.fixture
 def run(monkeypatch, tmp_path, capsys):
-    """Return a function that runs parts as if there were a GPU and returns the exit code and the lines of the summary."""
+    """Return a function that runs parts of ``make gpu`` as if there were a GPU.
+
+    The function returns the exit code and the lines of the summary.
+    """
     monkeypatch.setattr(first_run, "reason_against", lambda: None)
 
     def run(parts, *arguments):

@@ -1,4 +1,4 @@
-"""Every part of ``make gpu`` runs on tiny graphs without a GPU, so that a bug in it is found early.
+"""Every part of ``make gpu`` runs on tiny graphs without a GPU, so that bugs in the parts are found early.
 
 Benchmarks run on the interpreter of compiled kernels (``tests/ptx``), training runs in Numba's simulator, and test suites are only collected.
 """
@@ -110,7 +110,7 @@ def test_a_suite_has_tests(name):
 @plain
 @pytest.mark.timeout(300)
 def test_fit(tmp_path):
-    """The part "fit" trains in the simulator, with the model on the CPU."""
+    """The part "fit" trains with sampling in the CUDA simulator and the model on the CPU."""
     options = "--trainer.accelerator cpu --trainer.max_epochs 1 --trainer.limit_train_batches 1 --data.scale 0.0003 --data.batch_size 4"
     command = [sys.executable, "-c", FIT, *arguments_of("fit", tmp_path), *options.split(), "--data.sampler.init_args.fanouts", "[2]"]
     done = subprocess.run(

@@ -11,7 +11,7 @@ V = 300
 
 
 class SlowLru:
-    """A reference LRU in an ordered dictionary, whose first row is the least recently used one."""
+    """A reference LRU: an ordered dictionary whose first row is the least recently used row."""
 
     def __init__(self, num_slots):
         self.size, self.rows = num_slots, OrderedDict()
@@ -28,7 +28,7 @@ class SlowLru:
 
 
 class SlowS3Fifo:
-    """A reference S3-FIFO by the pseudocode of the paper; the head of a queue is its right end."""
+    """A reference S3-FIFO that follows the pseudocode of the paper; the head of a queue is its right end."""
 
     def __init__(self, num_slots):
         self.small_size = max(1, num_slots // 10)

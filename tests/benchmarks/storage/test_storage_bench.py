@@ -1,4 +1,4 @@
-"""In the storage benchmark, all systems are measured and make the same batches, and counts are exact."""
+"""The storage benchmark measures all systems with the same batches, and its counts of accesses are exact."""
 
 import json
 import mmap

@@ -38,7 +38,7 @@ class Told(SimpleNamespace):
 
 
 def test_the_driver_tells(monkeypatch):
-    """The bandwidth follows from clock and bus width: 2.6 GHz and 5120 bits give 3.3 TB/s."""
+    """The memory bandwidth of a device follows from clock and bus width: 2.6 GHz and 5120 bits give 3.3 TB/s."""
     told = Told(
         name=b"GPU", MULTIPROCESSOR_COUNT=132, MAX_THREADS_PER_MULTIPROCESSOR=2048, L2_CACHE_SIZE=50 << 20, MEMORY_CLOCK_RATE=2_600_000,
         GLOBAL_MEMORY_BUS_WIDTH=5120,

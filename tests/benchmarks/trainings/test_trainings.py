@@ -181,7 +181,7 @@ def line(system, step_ms, number=0, *, accuracy=0.8, outcome="completed", **chan
 
 @pytest.fixture
 def lines():
-    """Return results of two settings, of which hoptrain is faster with workers and PyG without, and two more rounds of the faster ones."""
+    """Return result lines: hoptrain is faster with two workers, PyG without workers, and each faster setting has two more rounds."""
     first = [line("fit", 30), line("fit", 20, workers=2), line("pyg", 50), line("pyg", 90, workers=2)]
     absent = line("dgl-int32", 1, outcome="skipped")
     more = [line("pyg", ms, n, accuracy=0.75) for n, ms in ((1, 50), (2, 40))]

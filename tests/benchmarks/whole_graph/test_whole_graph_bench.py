@@ -1,4 +1,4 @@
-"""``hoptrain bench whole-graph`` runs both systems and records when each reaches its targets."""
+"""``hoptrain bench whole-graph`` runs both systems, and records the time at which each system reaches its targets."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_both_systems_take_turns_and_learn():
 
 
 def test_times_are_when_a_score_was_first_seen(monkeypatch):
-    """The recorded time is that of the first epoch with the target accuracy; epochs take a second here."""
+    """The recorded time is the end of the first epoch that reaches the target accuracy; an epoch takes one second here."""
 
     def system(scores):
         return lambda *_: iter([(1.0, score) for score in scores])

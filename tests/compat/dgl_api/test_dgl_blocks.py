@@ -80,7 +80,7 @@ def test_a_block_is_what_dgl_makes_of_the_same_edges(dtype):
 
 
 def test_values_of_edges_are_summed(g):
-    """DGL sums edge values correctly, with kernels that read the blocks' edge ids, as in ``GATConv``."""
+    """DGL's kernels, which read a block's edge ids as in ``GATConv``, sum edge values of the blocks correctly."""
     (block,) = hoptrain.dgl.NeighborSampler([3]).sample_blocks(g, SEEDS.to(g.idtype))[2]
     made = Graph.from_edge_index(np.random.default_rng(0).integers(0, 60, (2, 900)), 60)
     batch = NeighborSampler([3]).sample(made, np.arange(5))
@@ -114,7 +114,7 @@ def test_a_seed_that_stands_there_twice_has_its_edges_twice():
 
 
 def test_edges_are_excluded():
-    """As in DGL, excluded edges are removed, and removed only after sampling."""
+    """Excluded edges are removed after sampling, as in DGL, so no other edges are drawn instead of them."""
     g = graph()
     excluded = g.in_edges(SEEDS, form="eid")[::2]
     ours, theirs = both("MultiLayerFullNeighborSampler", (2,), {})
@@ -141,7 +141,7 @@ LAWS = {
 
 @pytest.mark.parametrize(("options", "law"), LAWS.values(), ids=LAWS)
 def test_draws_follow_their_law(options, law):
-    """The sampled edges of a node follow the distribution of each option: one edge a batch without replacement, fifty with it."""
+    """The sampled edges of a node follow the distribution of each option; a batch draws 1 edge without replacement, or 50 with it."""
     g = graph()
     g.edata["double"], g.edata["half"] = g.edata["weight"].double(), g.edata["weight"].half()
     vertex = torch.tensor([7])

@@ -131,7 +131,7 @@ def test_seeds_that_stand_there_twice():
 
 
 def test_the_law_of_a_relation():
-    """Each pair of in-edges of a paper is equally likely."""
+    """With fanout 2, each of the six pairs of a paper's four in-edges is equally likely."""
     g = hetero_graph()
     paper = int(g.in_degrees(etype="writes").eq(4).nonzero()[0])
     ids, found, sampler = g.in_edges(paper, form="eid", etype="writes"), {}, hoptrain.dgl.NeighborSampler([2])
@@ -146,7 +146,10 @@ def test_the_law_of_a_relation():
 
 @pytest.mark.parametrize("options", [{"importance_sampling": 1}, {"prob": "p"}, {"prob": "p", "importance_sampling": 2}], ids=str)
 def test_labor_keeps_each_edge_as_often_as_dgl_s(options):
-    """Each edge is kept with the same frequency as in DGL. Edges are sorted by destination, since DGL 2.1 reads wrong weights of others."""
+    """Each edge is kept with the same frequency as in DGL.
+
+    Edges are sorted by destination, since DGL 2.1 reads the wrong weights if they are not.
+    """
     given, number, counts = hetero_graph(), 2000, []
     ends = {relation: given.edges(etype=relation) for relation in TYPES}
     orders = {relation: torch.argsort(v * 1000 + u) for relation, (u, v) in ends.items()}
@@ -247,7 +250,7 @@ def test_edges_as_seeds(options, num_workers):
 
 @pytest.mark.parametrize("options", [{}, {"replace": True}, {"exclude_self_loops": False}], ids=str)
 def test_global_negatives_join_the_types_of_their_edges(options):
-    """Negatives join a paper and a venue that have no edge, and are distinct without ``replace``."""
+    """Global negatives of a relation are pairs of a paper and a venue without an edge; they are distinct without ``replace``."""
     g, sampler = hetero_graph(), hoptrain.dgl.negative_sampler.GlobalUniform(3, **options)
     drawn = sampler(g, {("paper", "in", "venue"): torch.arange(60), "cites": torch.arange(20)})
     theirs = dgl.dataloading.negative_sampler.GlobalUniform(3, **options)(g, {("paper", "in", "venue"): torch.arange(60)})

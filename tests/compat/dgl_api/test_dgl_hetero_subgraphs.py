@@ -63,7 +63,7 @@ def test_shadow(g, fanouts, options):
 
 
 def test_of_a_graph_whose_types_stand_in_another_order():
-    """Subgraphs keep the order of edge types of the graph, here the one chosen by ``edge_type_subgraph``."""
+    """Subgraphs keep the graph's order of edge types, here the order given to ``edge_type_subgraph``."""
     g = hetero_graph().edge_type_subgraph(["cites", "writes"])
     _, _, subgraph = hoptrain.dgl.ShaDowKHopSampler([3]).sample(g, {"paper": SEEDS["paper"]})
     assert subgraph.canonical_etypes == g.canonical_etypes

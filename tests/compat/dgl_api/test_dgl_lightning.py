@@ -1,4 +1,4 @@
-"""Lightning can rebuild ``hoptrain.dgl.DataLoader`` with another sampler, as it does to predict and to overfit."""
+"""Lightning can rebuild ``hoptrain.dgl.DataLoader`` with another sampler, which it does to predict and to overfit."""
 
 import pytest
 import torch

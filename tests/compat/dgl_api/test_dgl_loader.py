@@ -1,4 +1,4 @@
-"""The loader makes DGL's batches where nothing is random, and shards them across ranks as DGL does; workers change nothing."""
+"""The loader's batches equal DGL's where nothing is random, and are sharded across ranks as in DGL; workers do not change them."""
 
 import copy
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")  # a w
 
 
 def loaders(sampler, indices, kind="NeighborSampler", **options):
-    """Return a loader of hoptrain and one of DGL, with samplers of the same name and options."""
+    """Return hoptrain's loader and DGL's, with samplers of the same name and options."""
     made = []
     for module in (hoptrain.dgl, dgl.dataloading):
         g = graph()
@@ -212,7 +212,7 @@ def test_a_sampler_around_one_of_hoptrain_s():
 
 
 def of_a_user(eids):
-    """Exclude the seed edges, as a custom function."""
+    """Exclude the seed edges: a custom function for the option ``exclude``."""
     return eids
 
 
@@ -227,7 +227,7 @@ AHEAD = {
 
 @pytest.mark.parametrize(("exclude", "asked", "is_ahead"), AHEAD.values(), ids=AHEAD)
 def test_a_thread_changes_nothing_and_asks_no_code_of_a_user_s(exclude, asked, is_ahead, monkeypatch):
-    """A prefetch thread does not change the batches, and by default does not start with custom code."""
+    """Batches do not depend on the prefetch thread, and by default it does not start if the loader has custom code."""
     monkeypatch.setattr("hoptrain.samplers.loader.cores.cores_are_free", lambda: True)
 
     def run(asked):
@@ -274,7 +274,7 @@ def test_no_batch_at_all():
 
 
 def test_names_for_other_data_are_fetched():
-    """A loader fetches data that were attached by DGL's ``attach_data``."""
+    """A loader also fetches data that DGL's ``attach_data`` has added."""
 
     class Marking(dgl.dataloading.Sampler):
         def __init__(self):

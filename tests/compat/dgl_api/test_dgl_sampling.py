@@ -42,7 +42,7 @@ def test_walks_are_along_edges(options, dtype):
 
 @pytest.mark.parametrize("prob", [None, "weight"])
 def test_steps_follow_the_law_of_dgl(prob):
-    """The steps of both libraries' walks follow the same distribution, and so do the ends of walks."""
+    """The steps of hoptrain's walks follow the distribution of DGL's, and so do the ends of walks."""
     g, start = graph(), torch.full((4000,), 7)
     torch.manual_seed(3)
     dgl.seed(3)

@@ -26,7 +26,7 @@ SEEDS = range(5)
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """Use one thread: on so small a graph, several would mostly wait for each other."""
+    """Use one thread, since on so small a graph several threads would mostly wait for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

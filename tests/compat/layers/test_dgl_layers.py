@@ -30,7 +30,7 @@ LAYERS = {
 
 
 def graphs():
-    """Return a graph, a block of it sampled by hoptrain, and one sampled by DGL."""
+    """Return a graph, a block of the graph that hoptrain sampled, and a block that DGL sampled."""
     generator = torch.Generator().manual_seed(0)
     g = dgl.graph(tuple(torch.randint(50, (2, 400), generator=generator)), num_nodes=60)
     seeds = torch.arange(20)

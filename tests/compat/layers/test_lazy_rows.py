@@ -1,4 +1,4 @@
-"""``LazyRows`` stay lazy under functions that compute each row by itself; every other function gets all rows."""
+"""``LazyRows`` stay lazy under functions that compute each row independently; every other function gets all rows."""
 
 import pytest
 import torch

@@ -48,7 +48,7 @@ def test_all_rows_of_a_batch_are_pygs(name):
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("name", LAYERS)
 def test_models_and_gradients_are_pygs(name, num_layers, rows):
-    """Outputs and gradients equal PyG's with fewer layers than hops, equally many, and more."""
+    """Outputs and gradients equal PyG's, whether the model has fewer layers than the batch has hops, equally many or more."""
     batch = some_batch()
     results = []
     for library, edge_index in ((ours, batch.edge_index), (pyg, batch.edge_index.plain())):
@@ -96,7 +96,7 @@ def test_trimmed_scripts_are_pygs(name):
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("name", LAYERS)
 def test_other_edges_are_left_to_pyg(name):
-    """Results are bit-identical to PyG's for other edges, sparse tensors, and pairs of sources and destinations."""
+    """Results are bit-identical to PyG's for edges that are not a batch's: a plain ``edge_index``, a sparse tensor, and a bipartite graph."""
     generator = torch.Generator().manual_seed(2)
     x, edge_index = torch.rand(9, 6, generator=generator), torch.randint(9, (2, 30), generator=generator)
     mine, theirs = make(ours, name), make(pyg, name)

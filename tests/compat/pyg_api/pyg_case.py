@@ -26,7 +26,7 @@ def some_data():
 
 
 def some_hetero_data():
-    """Return a graph of papers, authors and venues, two of which have features."""
+    """Return a graph of papers, authors and venues; two of the types have features."""
     generator = torch.Generator().manual_seed(6)
 
     def rand(*shape):
@@ -84,7 +84,7 @@ def check_meaning(batch, data):
 
 
 def check_induced(batch, data):
-    """Check that a batch has all edges between its nodes, and no counts of hops."""
+    """Check that a batch has all edges between its nodes, and no numbers of nodes and edges by hop."""
     check_meaning(batch, data)
     stores = node_stores(batch)
     for relation, whole in edge_stores(data).items():

@@ -50,7 +50,7 @@ def sample_as_pyg_lib(colptr, row, seeds, fanouts, generator, *, replace=False, 
 def sample_types_as_pyg_lib(columns, seeds, fanouts, generator, *, replace=False, times=None, seed_times=None, disjoint=False, last=False):
     """Sample as ``sample_as_pyg_lib`` in a heterogeneous graph: each relation draws for the destinations that the previous hop found.
 
-    ``columns`` has (colptr, row) by relation; ``times`` has the times of the relations that have some.
+    ``columns`` has (colptr, row) by relation; ``times`` has the times of each relation with times.
     """
     trees = [(kind, v) for kind, ids in seeds.items() for v in ids.tolist()]
     bounds = None if seed_times is None else [t for kind in seeds for t in seed_times[kind].tolist()]

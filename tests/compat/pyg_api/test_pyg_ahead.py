@@ -19,7 +19,7 @@ THREADED = {"nodes": ("Neighbor", {"shuffle": True}), "links": ("LinkNeighbor", 
 
 @pytest.mark.parametrize(("kind", "options"), THREADED.values(), ids=THREADED)
 def test_a_thread_changes_neither_batches_nor_what_the_training_draws(data, kind, options, monkeypatch):
-    """The thread changes neither batches nor the random numbers that the training draws."""
+    """A prefetch thread changes neither the batches nor the random numbers that the training draws."""
 
     def run():
         torch.manual_seed(3)
@@ -61,7 +61,7 @@ def test_a_user_s_code_runs_when_its_batch_is_asked_for(data, monkeypatch):
 
 @pytest.mark.parametrize(("kind", "calls"), [("nodes", 1), ("links", 2)])
 def test_pyg_s_code_runs_once_for_a_batch_of_nodes(data, monkeypatch, kind, calls):
-    """PyG's code runs once for a batch of nodes, and twice for a batch of links, whose seeds only that code can find."""
+    """PyG's sampling method runs once for a batch of nodes, and twice for a batch of links, whose seeds the first call finds."""
     made = []
     loader = {
         "nodes": lambda: hoptrain.pyg.NeighborLoader(data, [2], input_nodes=torch.arange(30), batch_size=10),

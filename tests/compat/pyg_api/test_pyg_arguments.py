@@ -36,7 +36,10 @@ def test_an_import_line_may_name_all_that_pyg_has(data):
 
 @pytest.mark.parametrize("name", hoptrain.pyg.__all__)
 def test_signatures_are_those_of_pyg(name):
-    """All classes of ``hoptrain.pyg`` have PyG's signatures. ``torch_geometric.loader`` has an older ``NeighborSampler``, which is not meant."""
+    """All classes of ``hoptrain.pyg`` have the signatures of PyG's classes.
+
+    The older ``NeighborSampler`` of ``torch_geometric.loader`` is not compared.
+    """
     theirs = getattr(torch_geometric.sampler, name, None) or getattr(torch_geometric.loader, name)
     ours, theirs = (inspect.signature(kind).parameters for kind in (getattr(hoptrain.pyg, name), theirs))
     assert [(p.name, p.default, p.kind) for p in ours.values()] == [(p.name, p.default, p.kind) for p in theirs.values()]

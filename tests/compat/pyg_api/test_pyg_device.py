@@ -56,14 +56,14 @@ def check_equal(found, expected):
 
 
 def epochs(kind, data, fanouts, number, **options):
-    """Return a loader and the batches of some of its epochs."""
+    """Return a loader and its batches of the first ``number`` epochs."""
     torch.manual_seed(3)
     loader = getattr(hoptrain.pyg, kind)(data, *fanouts, **options)
     return loader, [batch for _ in range(number) for batch in loader]
 
 
 def check_front(kind, data, *fanouts, number=1, on_device=None, **options):
-    """Check that a loader makes the same batches on the device as on the CPU, and return it."""
+    """Check that a loader on the device makes the batches of a loader on the CPU, and return it."""
     _, expected = epochs(kind, data, fanouts, number, **options)
     loader, found = epochs(kind, data, fanouts, number, device="cuda", **{"bulk": 2, **(on_device or {})}, **options)
     check_equal(found, expected)
@@ -92,7 +92,7 @@ FRONTS = {
 
 @pytest.mark.parametrize(("kind", "fanouts", "options"), FRONTS.values(), ids=FRONTS)
 def test_batches_are_those_of_the_cpu(data, kind, fanouts, options):
-    """All attributes of the batches equal those of the CPU: features, labels, masks, times, weights, ids, and what PyG adds."""
+    """All attributes of a batch equal those of the CPU: features, labels, masks, times, weights, ids, and the attributes that PyG adds."""
     if options.get("neighbor_sampler") == "backward":
         options = options | {"neighbor_sampler": hoptrain.pyg.NeighborSampler(data, fanouts, sample_direction="backward")}
     if "time_attr" in options or options.get("disjoint"):
@@ -132,7 +132,7 @@ def test_saint_s_subgraphs_are_those_of_the_cpu(data, sampler):
 
 
 def test_edges_that_are_sorted_have_the_same_numbers(data):
-    """With edges sorted by destination, PyG's edge ids are the CSC positions, so none are looked up."""
+    """If edges are sorted by destination, PyG's edge ids are the CSC positions, so the loader looks up no ids."""
     order = data.edge_index[1].argsort(stable=True)
     by_destination = Data(x=data.x, y=data.y, edge_index=data.edge_index[:, order], edge_attr=data.edge_attr[order])
     loader = check_front("NeighborLoader", by_destination, [3, 2], is_sorted=True, **NODES)
@@ -178,7 +178,7 @@ class Stops(Exception):
 
 @pytest.mark.parametrize("end", ["break", "exception"])
 def test_a_loop_that_ends_early_leaves_nothing_behind(data, end):
-    """After an interrupted epoch, the next one equals that of the CPU, and deleting the loader frees its GPU memory."""
+    """After an interrupted epoch, the next epoch equals that of the CPU, and deleting the loader frees its GPU memory."""
 
     def run(device):
         torch.manual_seed(3)

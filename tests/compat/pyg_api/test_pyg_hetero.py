@@ -85,7 +85,7 @@ def test_a_type_whose_vertices_nobody_counts_is_refused(data):
 
 
 def test_trees_of_data_without_times(data):
-    """With ``disjoint``, each seed has its own tree with all nodes, also if a seed occurs twice."""
+    """With ``disjoint`` and without times, each seed has its own tree of all nodes that it reaches, even if a seed occurs twice."""
     whole, trees = (
         next(iter(hoptrain.pyg.NeighborLoader(data, [-1, -1], ("paper", torch.tensor([7, 7])), batch_size=2, disjoint=disjoint)))
         for disjoint in (False, True)

@@ -19,7 +19,7 @@ TIMES = np.array([1, 2, 3, 4])
 
 @pytest.fixture(scope="module")
 def data():
-    """Return a graph in which nodes 0 to 4095 have four in-edges each, from the same four other nodes, in random order."""
+    """Return a graph in which nodes 0 to 4095 have the same four in-neighbours, in random order of edges."""
     order = torch.randperm(COPIES * DEGREE, generator=torch.Generator().manual_seed(1))
     number = torch.arange(COPIES * DEGREE)
     edges = torch.stack([COPIES + number % DEGREE, number // DEGREE])[:, order]

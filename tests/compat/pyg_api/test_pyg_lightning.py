@@ -1,4 +1,4 @@
-"""Lightning can rebuild the loaders of ``hoptrain.pyg`` with another sampler, as it does to predict, to overfit, and for several ranks."""
+"""Lightning can rebuild the loaders of ``hoptrain.pyg`` with another sampler, which it does to predict, to overfit, and for several ranks."""
 
 import os
 import pickle
@@ -123,7 +123,7 @@ def test_ranks_have_their_shares(name):
 
 
 def test_a_rebuilt_loader_gives_the_batches_of_one_with_that_sampler():
-    """A loader rebuilt twice keeps all options, also with workers."""
+    """A loader that was rebuilt twice keeps all its options, also with workers."""
     data = some_data()
     options = {"time_attr": "made", "input_time": torch.arange(63) % 37, "num_workers": 1, "batch_size": 10, "drop_last": True}
     loader = own.NeighborLoader(data, [3, 2], SEEDS, transform=_marked, shuffle=True, **options)
@@ -172,7 +172,10 @@ THERE = "import pickle, sys; from test_pyg_lightning import batches_of; pickle.d
 
 
 def test_a_new_process_gives_the_same_batches_of_links():
-    """A loader pickled to a new process makes the same batches. A pipe is used, since multiprocessing would leave a resource tracker."""
+    """A loader that is pickled to a new process makes the same batches.
+
+    The test uses a pipe, since multiprocessing would leave a resource tracker running.
+    """
     loader = LOADERS["links"]()
     path = os.pathsep.join(entry for entry in sys.path if entry)
     child = subprocess.run(

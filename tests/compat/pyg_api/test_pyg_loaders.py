@@ -130,7 +130,7 @@ LINKS = {
 
 
 def loaders(kind, data, num_neighbors=(4, 3), **options):
-    """Return a loader of hoptrain and the equivalent one of PyG."""
+    """Return hoptrain's loader and PyG's with the same options."""
     if kind == "Neighbor":
         options.setdefault("input_nodes", ("paper", data["paper"].train_mask) if isinstance(data, HeteroData) else data.train_mask)
     ours, theirs = (getattr(module, f"{kind}Loader") for module in (hoptrain.pyg, pyg_reference))
@@ -144,7 +144,7 @@ def same(one, other):
 
 
 def edges_of(batch, relation, options):
-    """Return the multiset of edges, each with its id and the nodes that it joins, with their trees if there are any."""
+    """Return the multiset of edges, each with its id and the nodes that it joins, and with their trees if the batch is disjoint."""
     store, stores = edge_stores(batch)[relation], node_stores(batch)
     who = {kind: own.n_id if own.get("batch") is None else own.batch * 1000 + own.n_id for kind, own in stores.items()}
     ends = [who[kind][own] for kind, own in zip((relation[0], relation[2]), store.edge_index, strict=True)]
@@ -306,7 +306,7 @@ def test_features_that_are_changed_are_seen_in_the_next_epoch(data, num_workers)
 
 
 def test_a_loader_keeps_the_edges_that_it_was_made_of(data):
-    """A loader keeps the edges that the data had when it was made, as in PyG; a new loader uses the new edges."""
+    """A loader keeps using the edges that the data had when it was constructed, as in PyG; a new loader uses the new edges."""
     before = data.edge_index
     loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=100)
     data.edge_index = before.flip(0)
@@ -426,7 +426,7 @@ def test_an_epoch_may_have_no_end(data):
 
 
 def test_a_sampler_may_learn_from_the_training(data):
-    """Without workers, a sampler chooses each batch after the previous one was used."""
+    """Without workers, a loader draws the indices of a batch only after the training has used the previous batch."""
     used = []
 
     def adapting():
@@ -507,7 +507,7 @@ TIMED = {"born": "nodes", "made": "edges"}
 @pytest.mark.parametrize("time_attr", TIMED)
 @each_graph
 def test_nothing_is_later_than_its_seed(data, time_attr, direction):
-    """No node or edge is later than its seed, in both directions; PyG does not support times backward."""
+    """No node or edge is later than its seed, in either direction; PyG does not support times in the backward direction."""
     seeds, seed_time = torch.arange(0, 80, 3), torch.arange(27)
     is_hetero = isinstance(data, HeteroData)
     sampler = hoptrain.pyg.NeighborSampler(data, [-1, -1], time_attr=time_attr, sample_direction=direction)

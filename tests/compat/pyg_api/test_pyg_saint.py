@@ -51,25 +51,28 @@ def test_a_batch_is_the_subgraph_of_what_was_drawn(data, name):
 
 
 def small():
-    """Return a graph of seven nodes, of which the last has no out-edges and the first no in-edges."""
+    """Return a graph of seven nodes; the last node has no out-edges, and the first has no in-edges."""
     generator = torch.Generator().manual_seed(1)
     edges = (torch.rand(2, 14, generator=generator) * 6).long() + torch.tensor([[0], [1]])
     return Data(edge_index=edges, place=torch.arange(14), number=torch.arange(7), num_nodes=7)
 
 
 def of_vertices(data):
-    """Return the outcomes of PyG's ``_sample_nodes``, which takes the row of a uniformly drawn edge."""
+    """Return the outcomes of PyG's ``_sample_nodes``, which draws an edge uniformly and takes its row."""
     return [(frozenset([u]), 1.0) for u in data.edge_index[0].tolist()]
 
 
 def of_edges(data):
-    """Return the edges with weights p: in-edges of the row plus out-edges of the column. PyG takes the largest log(uniform) / p."""
+    """Return each edge as a set of two nodes with its weight p: in-edges of the row plus out-edges of the column.
+
+    PyG draws the edges with the largest log(uniform) / p.
+    """
     rows, columns = data.edge_index.tolist()
     return [(frozenset([u, v]), columns.count(u) + rows.count(v)) for u, v in zip(rows, columns, strict=True)]
 
 
 def of_walks(data):
-    """Return the outcomes of walks of two steps along the edges from a uniformly drawn node."""
+    """Return the outcomes of a walk of two steps along the edges from a uniformly drawn node."""
     rows, columns = data.edge_index.tolist()
 
     def steps(v):

@@ -1,4 +1,4 @@
-"""hoptrain's samplers work in PyG's own loaders as PyG's classes do with a reference sampler, and their samples can be merged."""
+"""In PyG's own loaders, hoptrain's samplers do what PyG's classes do with a reference sampler, and their samples can be merged."""
 
 from unittest.mock import patch
 
@@ -26,7 +26,7 @@ def data():
 
 
 def edges_of(batch):
-    """Return the multiset of edges, each with the nodes that it joins, their tree if there are any, and its id."""
+    """Return the multiset of edges, each with its id and the nodes that it joins, and with their tree if the batch is disjoint."""
     who = batch.n_id if batch.get("batch") is None else batch.n_id + 1000 * batch.batch
     return sorted(map(tuple, torch.cat([who[batch.edge_index], batch.e_id[None]]).T.tolist()))
 
@@ -112,7 +112,7 @@ MERGED = {"plain": {}, "disjoint": {"disjoint": True}, "backward": {"sample_dire
 @pytest.mark.parametrize("replace", [True, False])
 @pytest.mark.parametrize("options", MERGED.values(), ids=MERGED)
 def test_samples_are_merged(data, options, replace):
-    """Samples are merged to the same result as with PyG's class; ``replace`` keeps nodes of several samples once."""
+    """Merged samples equal those of PyG's class; with ``replace``, a node that is in several samples is kept once."""
 
     def merged(kind):
         sampler = kind(data, [-1, -1], **options)

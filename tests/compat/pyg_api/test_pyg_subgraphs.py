@@ -1,4 +1,4 @@
-"""The subgraph loaders equal PyG's, which are run where they do not need compiled libraries."""
+"""The subgraph loaders equal PyG's loaders, if these run without compiled libraries."""
 
 import pytest
 import torch
@@ -126,7 +126,7 @@ def test_shadow_draws_distinct_neighbours_alone(data):
 
 
 def test_attributes_of_nodes_and_of_edges_of_which_there_are_as_many():
-    """With as many nodes as edges, attributes whose name contains ``edge`` belong to edges, as in PyG."""
+    """If a graph has as many nodes as edges, attributes whose name contains ``edge`` belong to edges, as in PyG."""
     ring = torch.arange(12)
     data = Data(
         edge_index=torch.stack([ring, (ring + 1) % 12]),

@@ -1,4 +1,4 @@
-"""A cache folder that the user cannot use is one line, with a remedy."""
+"""If the user cannot use the cache folder, the error is one line with a remedy."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Event data sets: files are read, splits equal PyG's, and each input error is one line."""
+"""Event data sets: files are read, splits equal PyG's, and each input error is reported in one line."""
 
 import numpy as np
 import torch

@@ -87,7 +87,7 @@ def test_any_number_of_threads_makes_the_same_files(tmp_path, monkeypatch):
 
 
 def test_the_numbers_never_change():
-    """Some edges and features have the values first generated, since data of a benchmark must stay the same."""
+    """Some edges and features have the values of the first version, since data of a benchmark must not change."""
     options = 1_134_649, 8_740, 349, law_start(100_000, 1_134_649), law_start(5, 8_740), np.uint64(1 << 31)
     assert [kernels.relation_pair(pair, np.uint64(10), *options) for pair in (0, 1, 1_000_000)] == [
         (752432, 1035),
@@ -100,7 +100,7 @@ def test_the_numbers_never_change():
 
 
 def test_types_with_fewer_vertices_than_classes_have_communities_too():
-    """Ends stay within the type even if it has fewer nodes than there are classes; then one node stands for several classes."""
+    """If a type has fewer nodes than there are classes, edges stay within the type, and each node stands for several classes."""
     start, always = law_start(5, 87), np.uint64(1 << 32)
     ends = np.array([kernels.relation_pair(pair, np.uint64(1), 5_000, 87, 349, 0.5, start, always) for pair in range(2_000)])
     assert np.array_equal(ends[:, 1], ends[:, 0] % 349 % 87)

@@ -144,7 +144,7 @@ def test_labels_without_masks_are_split_at_random_and_that_is_stated(tmp_path):
 
 
 def test_splits_of_the_file_s_own_are_kept(tmp_path):
-    """Splits have the names of a saved data set, as ids or as masks."""
+    """Splits in a file, as ids or as masks, are kept as the splits of the data set."""
     mask = np.arange(10) >= 8
     arrays = ring(y=np.arange(10) % 2, split_train=np.array([1, 5, 3]), split_test=mask)
     data = convert_npz(save(tmp_path / "own.npz", **arrays))
@@ -200,7 +200,7 @@ def other_kind(name):
 
 
 def wrong_ring(folder, **arrays):
-    """Read a ring with changed arrays, which must leave nothing in the cache."""
+    """Read a ring with changed arrays, and check that nothing is left in the cache."""
     try:
         load_npz(save(folder / "ring.npz", **ring() | arrays))
     finally:
@@ -213,7 +213,7 @@ def wrong_sparse_features(folder, **changes):
 
 
 def ring_of(folder, bent):
-    """Damage the bytes of a ring's file with ``bent``, and read it."""
+    """Read a ring's file whose bytes ``bent`` has damaged."""
     path = save(folder / "ring.npz", **ring(x=np.random.default_rng(0).random((10, 100))))
     path.write_bytes(bent(path.read_bytes()))
     load_npz(path)

@@ -112,7 +112,10 @@ def test_fetch_asks_pyg_for_the_three_parts_of_ppi(tmp_path, monkeypatch):
 
 @pytest.fixture
 def replace_class(monkeypatch):
-    """Replaces a class of PyG by ``make(...)``; returns the list of the arguments it was called with, without the folder."""
+    """Return a function that replaces a class of PyG by ``make(...)``, and returns a list.
+
+    The list collects the arguments of each call without the folder.
+    """
     import torch_geometric.datasets
 
     def replace(cls, make):

@@ -50,7 +50,7 @@ def test_folds_of_our_own(write):
 
 
 def molecules(count=20, **changes):
-    """Return PyG graphs of 2 to 5 nodes with edges in any order, some of them repeated."""
+    """Return PyG graphs of 2 to 5 nodes, with edges in any order and some repeated edges."""
     generator = torch.Generator().manual_seed(1)
     graphs = []
     for number in range(count):

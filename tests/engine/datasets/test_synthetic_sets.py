@@ -108,7 +108,7 @@ def test_any_number_of_threads_makes_the_same_files(tmp_path, monkeypatch):
 
 
 def test_the_numbers_never_change():
-    """Some pairs and features have the values first generated, since data of a benchmark must stay the same."""
+    """Some pairs and features have the values of the first version, since data of a benchmark must not change."""
     pairs = [kernels.edge_pair(pair, np.uint64(2), 48_981, 47, 0.115, np.uint64(1 << 31)) for pair in (0, 1, 2_000_000_000)]
     assert pairs == [(36752, 1412), (19901, 1054), (3048, 13946)]
     x = load("products").x

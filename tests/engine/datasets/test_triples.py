@@ -1,4 +1,4 @@
-"""Triples from text files, tables and PyG become edges in both directions, and each input error is one line."""
+"""Triples from text files, tables and PyG become edges in both directions, and each input error is reported in one line."""
 
 import os
 from pathlib import Path
@@ -53,7 +53,10 @@ def test_both_kinds_of_files(tmp_path):
 
 
 def test_files_as_wn18rr_has_them(tmp_path):
-    """Entity names are WordNet offsets, kept as text; some entities occur only in validation and test triples."""
+    """In files like WN18RR's, entity names are WordNet offsets, kept as text.
+
+    Some entities occur only in validation and test triples.
+    """
     files = {
         "train": "00260881\t_hypernym\t00260622\n01332730\t_derivationally_related_form\t03122748\n06066555\t_hypernym\t00260881\n",
         "valid": "02174461\t_hypernym\t02176268\n",

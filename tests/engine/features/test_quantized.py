@@ -22,7 +22,7 @@ _NUMBERS = st.floats(-1e6, 1e6, width=32) | st.integers(-300, 300).map(float) | 
 
 
 def single(rows):
-    """A quantisation with one code per byte."""
+    """Return the codes of a quantised table, one code per byte."""
     if rows.columns.format == "int8":
         return rows.codes
     both = np.stack([rows.codes & 15, rows.codes >> 4], 2).reshape(len(rows), -1)
@@ -54,7 +54,7 @@ def test_is_off_by_half_a_step_at_most(features):
 
 @pytest.mark.parametrize("features", TOP)
 def test_what_stays_exact(features):
-    """Exact values are 0 within the range, integers that the codes can represent, and constant columns."""
+    """Zeros within a column's range, integers within the range of the codes, and constant columns are stored exactly."""
     random = np.random.default_rng(0)
     x = random.normal(0, 1, (300, 6)).astype(np.float32)
     x[random.random(x.shape) < 0.5] = 0

@@ -1,4 +1,4 @@
-"""Rows selected by index are the same from memory and from the file, which is read if the table exceeds free memory."""
+"""Rows selected by index are the same from memory and from the file, which hoptrain reads if the table exceeds free memory."""
 
 from pathlib import Path
 

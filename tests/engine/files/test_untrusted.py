@@ -10,7 +10,7 @@ from hoptrain.engine.files.untrusted import map_npy, npz_members, npz_shapes, op
 
 
 def header(shape, descr="'<f4'"):
-    """Return the bytes of a .npy header that states this shape, without data."""
+    """Return the header bytes of a .npy file with the given shape, without data."""
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
@@ -82,7 +82,7 @@ def listening(path):
 @pytest.mark.parametrize("make", [fifo, listening, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)])
 @pytest.mark.parametrize("read", [open_regular, read_json, map_npy, read_npz, npz_members])
 def test_nothing_but_regular_files_is_read(tmp_path, monkeypatch, make, read):
-    """Opening a FIFO without a writer would block forever."""
+    """Readers reject FIFOs, sockets, folders, devices and circular links; opening a FIFO without a writer would block forever."""
     monkeypatch.chdir(tmp_path)  # socket paths have a maximum length
     make(tmp_path.joinpath("x").relative_to(tmp_path) if make is listening else tmp_path / "x")
     with pytest.raises((OSError, ValueError), match=r"it is no regular file|Is a directory|No such device|symbolic links"):

@@ -1,4 +1,4 @@
-"""The most frequently read rows equal those of a plain sort; and the number of rows that a cache holds."""
+"""The most frequently read rows equal those of a plain sort, and a cache has the right number of rows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Ranks gather each other's values, and none waits forever."""
+"""Ranks gather each other's values, and no rank waits forever."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Two processes read one shared copy of an array, which one of them has filled."""
+"""Two processes read one shared copy of an array, which one of the processes has filled."""
 
 import threading
 
@@ -111,7 +111,7 @@ def test_arrays_that_differ_in_one_entry_are_two():
 
 
 def test_arrays_of_one_file_are_one(tmp_path, monkeypatch):
-    """Arrays are recognised by their file, without comparing contents."""
+    """Two ranks share a copy if their arrays are maps of the same file; contents are not compared."""
     np.save(tmp_path / "x.npy", LARGE.reshape(-1, 4))
     np.save(tmp_path / "y.npy", LARGE.reshape(-1, 4))
     monkeypatch.setattr(module.zlib, "crc32", None)

@@ -1,4 +1,4 @@
-"""Ranks agree on which GPUs share hot rows, even if one of them fails. Host memory replaces GPU memory."""
+"""Ranks agree on the GPUs that share hot rows, even if a GPU fails. Host memory replaces GPU memory."""
 
 import ctypes
 import gc
@@ -34,7 +34,7 @@ def test_groups_are_those_who_all_reach_one_another(reached, groups):
 
 
 def test_a_group_is_of_one_machine(monkeypatch):
-    """Rank 2's GPU has the name of a GPU here but is on another machine; rank 3's GPU cannot be reached."""
+    """Ranks 0 and 1 share rows; not rank 2, whose GPU has rank 1's name but is on another machine, nor rank 3, whose GPU is unreachable."""
     ranks = meetings(4)
     monkeypatch.setattr(peers, "gpu_name", lambda: "abbc"[int(threading.current_thread().name)])
     monkeypatch.setattr(peers, "machine", lambda: threading.current_thread().name == "2")
@@ -45,7 +45,7 @@ def test_a_group_is_of_one_machine(monkeypatch):
 
 @needs_cuda
 def test_what_a_gpu_reaches(monkeypatch):
-    """A GPU reaches its own memory, and that of visible GPUs for which the driver allows peer access."""
+    """A GPU reaches its own memory, and the memory of visible GPUs for which the driver allows peer access."""
     own = SimpleNamespace(device=SimpleNamespace(uuid="a"), can_access_peer=lambda number: number == 1)
     seen = [SimpleNamespace(uuid=name, id=number) for number, name in enumerate("abc")]
     monkeypatch.setattr(peers, "is_simulated", lambda: False)
@@ -56,7 +56,7 @@ def test_what_a_gpu_reaches(monkeypatch):
 
 @needs_cuda
 def test_a_handle_travels_as_text(monkeypatch):
-    """A handle is the driver's 64 bytes for an allocation, and the offset of the array within it."""
+    """A handle is text with the driver's 64 bytes for an allocation, and the offset of the array within it."""
 
     class Handle:
         def __init__(self):
@@ -114,7 +114,7 @@ class Lent:
 
 @pytest.fixture
 def of_the_host(monkeypatch):
-    """Replace GPU memory by memory of this process, and handles by numbers. The returned set names operations that fail."""
+    """Replace GPU memory by memory of this process, and handles by numbers; return the set of names of operations that shall fail."""
     lent, refused = [], set()
 
     def lend(shape, dtype):

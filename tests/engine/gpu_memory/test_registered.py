@@ -1,4 +1,4 @@
-"""Memory maps are registered with the CUDA driver, read-only where it can. A stub replaces the driver."""
+"""Memory maps are registered with the CUDA driver, read-only if the driver supports it. A stub replaces the driver."""
 
 import gc
 from types import SimpleNamespace
@@ -58,7 +58,7 @@ def test_flags_go_with_the_mapping(driver, supported, flags):
 
 
 def test_a_driver_that_refuses_pages_for_reading_alone_gets_others(driver):
-    """Some drivers report support for read-only pages, but then return CUDA_ERROR_NOT_SUPPORTED."""
+    """If the driver rejects read-only pages with CUDA_ERROR_NOT_SUPPORTED, although it reports support, a writable map is registered."""
     driver.refuses = (PORTABLE | MAPPED | READ_ONLY,)
     asked = []
     found = registered(pages(asked))

@@ -19,7 +19,7 @@ class Counting(DeviceStream):
 
 
 def some(rng, sizes):
-    """Return arrays of several types, including an empty one and a matrix; every second one is on the device."""
+    """Return host arrays of several types and shapes, and the same arrays, every second of them on the device."""
     arrays = [
         rng.integers(0, 99, size).astype(dtype) for size, dtype in zip(sizes, (np.int64, np.float32, np.int32, np.uint8), strict=True)
     ]
@@ -27,7 +27,7 @@ def some(rng, sizes):
 
 
 def test_all_are_waited_for_once():
-    """Sizes shrink and grow between the calls, and each call waits once."""
+    """Each call copies all device arrays and waits for the device once, whether sizes shrink or grow between calls."""
     rng, stream = np.random.default_rng(0), Counting()
     staging = Staging(stream)
     for number, sizes in enumerate([(300, 7, (5, 4), 3), (2, 1, 1, 1), (4000, 7, (50, 4), 3), (1, 2, 0, 0)]):
@@ -49,7 +49,7 @@ def test_nothing_is_waited_for_where_all_is_on_the_host():
 
 @pytest.mark.parametrize("size", [0, 5])
 def test_views_of_rows(size):
-    """Views are prefixes of a matrix's rows, as in batches."""
+    """Prefixes of a matrix's rows, as batches have them, are copied correctly from the device."""
     matrix = np.arange(30, dtype=np.int64).reshape(3, 10)
     (found,) = Staging(DeviceStream()).fetch([to_device(matrix)[1, :size]])
     assert found.tolist() == matrix[1, :size].tolist()

@@ -1,4 +1,4 @@
-"""The folder of a partitioned data set: each row is in one partition, and no partition reads rows of another."""
+"""The folder of a partitioned data set: each row is in one partition, and no partition reads another partition's rows."""
 
 import json
 import shutil

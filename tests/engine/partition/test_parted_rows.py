@@ -173,7 +173,7 @@ def test_one_machine_with_all_parts_asks_nobody(parts, data):
 
 
 def told_by(parts, monkeypatch, folders, machines):
-    """Return each rank's partition, or its error, for ranks with these folders on these machines."""
+    """Return each rank's machine, its ranks, and its partition, or its error; rank r has ``folders[r]`` on ``machines[r]``."""
     local = threading.local()
     monkeypatch.setattr(rows_module, "machine", lambda: local.machine)
     monkeypatch.setattr(rows_module, "socket", SimpleNamespace(gethostname=lambda: f"host{local.machine}"))

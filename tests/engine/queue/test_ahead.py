@@ -1,4 +1,7 @@
-"""Batches prepared one ahead by a thread, or several at once, equal those made one by one; no thread is left when the iterator ends."""
+"""Batches that a thread prepares one step ahead, or several at once, equal batches made in sequence.
+
+No thread is left when the iterator ends.
+"""
 
 import gc
 import os
@@ -24,7 +27,7 @@ def values(batches):
 
 
 def run_ahead(task, epoch, steps, **options):
-    """Return the batches of a task, made one ahead in recycled memory."""
+    """Return the batches of a task, made one step ahead in recycled memory."""
     memory = Recycled(3)
 
     def make(step):
@@ -207,7 +210,7 @@ def test_a_fork_is_told_to_begin_anew_and_its_parent_goes_on():
 
 
 def run_in_threads(functions):
-    """Run the first function in this thread, and each other one in a new thread."""
+    """Run the first function in this thread, and each of the others in a new thread."""
     mine, *others = functions
     running = [threading.Thread(target=other) for other in others]
     for thread in running:
@@ -260,7 +263,7 @@ def test_batches_that_have_no_room_are_made_one_by_one():
 
 
 def test_an_error_of_a_batch_made_at_once_is_raised_where_it_is_due():
-    """Earlier batches must arrive first, and the error keeps its traceback."""
+    """An error in a batch is raised after all earlier batches were yielded, and keeps its traceback."""
     batches = together(Numbers(actions={2: "raise"}), 2, 0, range(6))
     assert [int(arrays["step"][0]) for arrays, _ in islice(batches, 2)] == [0, 1]
     with pytest.raises(RuntimeError, match="broken at 2") as raised:

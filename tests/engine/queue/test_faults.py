@@ -125,7 +125,7 @@ def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
 def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path, number):
-    """Its finished batches are still delivered, and another worker makes the missing ones."""
+    """A worker that ends while it waits for a slot is replaced; its finished batches are delivered, and the new worker makes the rest."""
     pool = pool_of(Faulty(tmp_path, {}), 1, prefetch_factor=2, timeout=4, max_restarts=10)
     batches = pool.run(0, range(10))
     first, _ = next(batches)  # keeping the batch makes the worker run out of slots
@@ -176,7 +176,7 @@ def test_two_pools_at_once(pool_of, tmp_path):
 
 
 def test_a_wait_costs_no_processor_time(pool_of, tmp_path):
-    """A wait that polls would use a whole core."""
+    """The trainer uses less than 5 % of a core while it waits for a stopped worker's batch; polling would use a whole core."""
     pool = pool_of(Faulty(tmp_path, {1: ("sampling", "stop")}), 1, timeout=5, max_restarts=10)
     batches = pool.run(0, range(3))
     next(batches)
@@ -190,7 +190,7 @@ def test_a_wait_costs_no_processor_time(pool_of, tmp_path):
 
 
 def started(folder):
-    """Return the ids of the processes that samplers have started: one forked and one executed by each."""
+    """Return the ids of the processes that samplers have started; each sampler forks one and executes one."""
     return [int(pid) for path in folder.glob("started-*") for pid in path.read_text().split()]
 
 
@@ -206,7 +206,10 @@ def assert_none_runs(pids, seconds=20):
 
 @pytest.mark.parametrize("end", ["close", "exit", "kill", "spin", "stop"])
 def test_what_a_sampler_starts_ends_with_its_worker(pool_of, tmp_path, end):
-    """With ``exit`` the worker ends and leaves its children; with ``spin`` and ``stop`` it is replaced."""
+    """Processes that a sampler starts end with their worker, however the worker ends.
+
+    A worker with ``exit`` ends and leaves its children; a worker with ``spin`` or ``stop`` is replaced.
+    """
     faults = {0: ("sampling", "start")} | ({} if end == "close" else {1: ("sampling", end)})
     pool = pool_of(Faulty(tmp_path, faults), 1, timeout=4, max_restarts=10)
     assert run(pool, 0, 3) == undisturbed(0, 3)

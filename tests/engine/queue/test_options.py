@@ -1,4 +1,4 @@
-"""Options of the queue: invalid values are rejected, and missing ones have defaults."""
+"""Options of the queue: invalid values are rejected, and options that are not given have defaults."""
 
 from cases.mistakes import Mistake, each_of
 

@@ -33,7 +33,7 @@ def test_the_same_batches_in_the_same_order_as_without_workers(pool_of, num_work
 
 
 def test_batches_may_be_kept(pool_of):
-    """If more batches are kept than there are slots, later ones are copies; nothing blocks and nothing is overwritten."""
+    """If the trainer keeps more batches than there are slots, later batches are copies; no call blocks, and no batch is overwritten."""
     batches = list(pool_of(Numbers(sizes=(1000,)), 2).run(3, range(20)))
     assert values(batches) == [(step, [300 + step] * 1000) for step in range(20)]
 
@@ -207,7 +207,7 @@ class SlowToLoad(Numbers):
 
 
 def test_a_start_that_takes_longer_than_a_batch_may_is_waited_for(pool_of):
-    """``timeout`` applies to batches only, not to the start of a worker or of its replacement."""
+    """``timeout`` applies to batches only, not to the start of a worker or of the worker that replaces it."""
     pool = pool_of(SlowToLoad(), 1, timeout=1.0, max_restarts=1)
     os.kill(pool.pids()[0], signal.SIGKILL)
     assert values(pool.run(0, range(3))) == [(step, [step] * 10) for step in range(3)]

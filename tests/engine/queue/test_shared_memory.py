@@ -13,7 +13,10 @@ LARGE = SHARE_FROM_BYTES // 8
 
 
 def round_trip(value):
-    """Return an array as a worker receives it. Workers inherit descriptors, so their numbers stay valid."""
+    """Return an array as a worker receives it.
+
+    Workers inherit file descriptors, so the numbers of the descriptors stay valid.
+    """
     job, descriptors = dumps(value)
     try:
         return job, descriptors, pickle.loads(job)
@@ -86,7 +89,7 @@ def test_of_a_mapped_file_that_is_removed_the_mapping_stays(tmp_path):
 
 
 def test_slices_of_a_mapped_file_keep_their_contents(tmp_path):
-    """NumPy gives a slice the file offset of the whole array, so the slice cannot be mapped by that offset."""
+    """A slice of a memory map keeps its contents in a worker, although NumPy gives it the file offset of the whole array."""
     np.save(tmp_path / "x.npy", np.arange(3 * LARGE))
     array = np.load(tmp_path / "x.npy", mmap_mode="r")[LARGE:]
     _, _, loaded = round_trip(array)

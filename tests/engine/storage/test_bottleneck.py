@@ -1,4 +1,4 @@
-"""The message of a run that waits for feature rows names the cause, from measured times alone."""
+"""If a run waits for feature rows, the message names the cause, from measured times alone."""
 
 import pytest
 

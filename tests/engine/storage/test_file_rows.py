@@ -1,4 +1,4 @@
-"""Rows read from a file: the requested ones, of any width; a failing file or device is one line."""
+"""Rows read from a file equal the requested ones, for any width; a failing file or device is reported in one line."""
 
 import gc
 import os
@@ -22,7 +22,7 @@ def saved(folder, table):
 
 
 def check(mapped, rows):
-    """Check that rows are read into the slots that are given for them, in any order."""
+    """Check that rows are read into the given slots, in any order."""
     file = FileRows.of(mapped, "features")
     slots = np.random.default_rng(1).permutation(len(rows) + 3)[: len(rows)].astype(np.int32)
     out = np.full((len(rows) + 3, file.row_bytes), 7, np.uint8)

@@ -86,7 +86,7 @@ def test_runs_that_stop_early_and_begin_anywhere(table):
 
 
 def test_a_step_that_leaves_no_room_beside_it_waits_for_no_step_that_is_read_with_it(table):
-    """One step needs nearly all slots, so the smaller steps before it must be read without it."""
+    """If a step needs nearly all slots, the smaller steps before it are read without it, so that no step waits forever."""
 
     def with_a_large_one(epoch, step):
         return [np.arange(100, dtype=np.int32)] if step == 20 else rows_of(epoch, step)

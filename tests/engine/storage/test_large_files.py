@@ -42,7 +42,7 @@ def sparse(tmp_path_factory):
 
 
 def rows_of_batches(maps):
-    """Write each node's number into the feature rows that two epochs read, and return these nodes."""
+    """Write each node's index into the feature rows that two epochs read, and return these nodes."""
     plain = Dataset(name="plain", graph=Graph(maps["indptr"], maps["indices"], validate=False), splits={"train": SEEDS})
     with SampleLoader(plain, NeighborSampler([5]), **OPTIONS) as loader:
         used = np.unique(np.concatenate([batch.node_ids for _ in range(2) for batch in loader])).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The plan of a row cache: as few reads as possible, rows in the slots it says, and no slot overwritten before its readers finish."""
+"""The plan of a row cache: it reads as few rows as possible into the slots that it returns, and overwrites no slot in use."""
 
 from itertools import combinations
 
@@ -31,7 +31,7 @@ def drawn(seed, num_rows, num_steps, most):
 
 
 def planned(plan, steps, first_tag=1):
-    """Yield, for each step, the step that must have finished before and the reads; check that each row is in its slot."""
+    """Yield, for each step, the last step that must have finished before its reads, and the reads; check that each row is in its slot."""
     waiting = iter(steps)
     for tag, rows in enumerate(steps, first_tag):
         for _ in range(plan.wanted):
@@ -50,7 +50,10 @@ def run(plan, steps, first_tag=1):
 
 
 def first_in_flight(steps, num_slots, most):
-    """Return, for each step, the first step in flight with it: at most ``most`` steps, which need half of the slots (two steps: all)."""
+    """Return, for each step, the first step that is in flight with it.
+
+    At most ``most`` steps are in flight, and their rows take at most half of the slots; two steps may take all.
+    """
     firsts = [0]
     for step in range(1, len(steps)):
         for first in range(firsts[-1], step + 1):
@@ -64,7 +67,7 @@ def first_in_flight(steps, num_slots, most):
 def fewest_reads(steps, num_slots, most=16):
     """Return the least number of reads by linear programming.
 
-    Keeping a row between two uses saves a read, and takes a slot at each step between that has neither use in flight.
+    Keeping a row between two uses saves a read, and takes a slot at each step in between, if the step is in flight with neither use.
     """
     last, spans, firsts = {}, [], first_in_flight(steps, num_slots, most)
     for step, rows in enumerate(steps):
@@ -97,7 +100,7 @@ def test_reads_are_the_fewest_there_can_be(seed, in_flight):
 
 
 def exhaustive(steps, num_slots):
-    """Return the least number of reads by trying every eviction before each step."""
+    """Return the smallest number of reads by trying every eviction before each step."""
     states = {frozenset(): 0}
     for rows in map(frozenset, steps):
         after = {}
@@ -148,7 +151,7 @@ def test_64_batches_ahead_read_at_most_a_twentieth_more_than_all_of_them(sampler
 @pytest.mark.parametrize("in_flight", [1, 2, 16])
 @pytest.mark.parametrize("seed", range(5))
 def test_no_slot_is_written_before_its_readers_are_done(seed, in_flight):
-    """A reader finds the rows of its step until it finishes, even if reads are as far ahead as the plan permits."""
+    """A reader finds the rows of its step until it has finished, even if later rows are read as early as the plan permits."""
     steps = drawn(seed, 60, 80, 12)
     plan, where, in_use, most = plan_of(60, 40, 4, in_flight=in_flight), {}, {}, 0
     for tag, ((landed, reads), rows) in enumerate(zip(planned(plan, steps), steps, strict=True), 1):
@@ -169,7 +172,7 @@ def test_ties_go_by_the_order_of_accesses_and_ids():
 
 
 def test_beyond_the_window_rows_go_by_how_often_they_were_used():
-    """Rows 1 and 2 were used three times and once, and have no known next use: row 2 is evicted, whichever came last."""
+    """Rows without a known next use are evicted by their number of uses: row 2, used once, goes before row 1, used three times."""
     for seldom in (2, 1):
         often = 3 - seldom
         steps = [np.array(rows) for rows in ([often], [often], sorted([often, seldom]), [5], [6], [often], [seldom])]

@@ -1,4 +1,4 @@
-"""Held-out links: random, temporal and predefined splits of a graph or of relations equal sets in plain Python; and negative pairs."""
+"""Held-out links are random, the latest or given ones, of a graph or of relations, as sets in plain Python are; and negative pairs."""
 
 from collections import Counter
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_links_go_with_all_their_edges(graph):
 
 
 def test_the_latest_links_are_held_out(graph):
-    """A link's time is that of its first edge, and the training graph ends before the first held-out link."""
+    """With ``by_time``, the latest links are held out; a link's time is that of its first edge, and training edges end before held-out links."""
     first = {}
     for edge, time in zip(map(frozenset, edges_of(graph)), graph.times.tolist(), strict=True):
         first[edge] = min(time, first.get(edge, time))
@@ -114,7 +114,10 @@ def test_given_links_are_those_of_the_splits(with_train):
 
 @pytest.mark.parametrize("with_train", [True, False])
 def test_copies_and_reverses_of_links_that_are_held_out(with_train):
-    """Edges 0 and 3 are parallel, 1 is their reverse, and 5 is a self loop."""
+    """Training edges that copy or reverse held-out links are rejected, dropped or kept.
+
+    Edges 0 and 3 are parallel, 1 is their reverse, and 5 is a self loop.
+    """
     edge_index = np.array([[0, 1, 2, 0, 3, 4], [1, 0, 1, 1, 2, 4]])
     splits = {"test": np.array([3]), "val": np.array([5])} | ({"train": np.array([0, 1, 2, 4])} if with_train else {})
     data = Dataset(edge_index=edge_index, edge_splits=splits)
@@ -129,7 +132,7 @@ def test_copies_and_reverses_of_links_that_are_held_out(with_train):
 
 
 def test_pairs_have_no_link_and_are_as_likely(graph):
-    """Each of the 150 possible negatives is drawn equally often over many seeds."""
+    """Each of the 150 possible negatives is drawn with the same frequency over many seeds."""
     draw, links = pairs_without_link(graph), links_in(graph)
     number, counts = 30 * 29 // 2 - len(links), Counter()
     for seed in range(400):
@@ -242,7 +245,7 @@ def test_several_relations_lose_links_of_their_own():
 
 
 def test_given_links_are_held_out():
-    """Only the training edges stay, and of the reverse relation only the reverses of these."""
+    """The given validation and test links are held out; training edges stay, and of the reverse relation only their reverses."""
     own = np.unique(PAIRS, axis=1)
     graph = HeteroGraph.from_edges(NUM, {BUYS: tuple(own), BOUGHT: tuple(own[::-1]), KNOWS: EDGES[KNOWS]})
     ids = np.split(np.random.default_rng(3).permutation(own.shape[1]), [10, 30, own.shape[1] - 5])  # the last five edges are in no split

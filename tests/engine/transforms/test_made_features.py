@@ -61,7 +61,10 @@ def test_a_vertex_without_in_edges_has_no_position(graph):
 
 
 def test_degrees_in_half_octaves():
-    """In-degrees are 0, 0, 0, 4 and 3, where 3 and 4 share a bin; out-degrees are 2, 2, 2, 1 and 0."""
+    """Degree features are one-hot encodings of bins of half an octave.
+
+    In-degrees are 0, 0, 0, 4 and 3, where 3 and 4 share a bin; out-degrees are 2, 2, 2, 1 and 0.
+    """
     graph = Graph.from_edges(np.array([0, 1, 2, 3, 0, 1, 2]), np.array([3, 3, 3, 3, 4, 4, 4]), 5)
     x = degree_features(graph)
     assert x.dtype == np.uint8

@@ -16,7 +16,7 @@ SIZES = pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (1, 4), (2,
 @SIZES
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_coo_to_csc_against_lexsort(num_nodes, num_edges, dtype):
-    """lexsort is stable, so parallel edges keep the given order, as documented."""
+    """Conversion from COO to CSC equals a stable sort by destination and source, so parallel edges keep the given order."""
     src, dst = random_edges(num_edges, num_nodes, num_edges)
     indptr, indices, edge_ids = coo_to_csc(src, dst, num_nodes, dtype)
     order = np.lexsort((src, dst))
@@ -28,7 +28,7 @@ def test_coo_to_csc_against_lexsort(num_nodes, num_edges, dtype):
 
 @SIZES
 def test_coo_to_csc_against_scipy(num_nodes, num_edges):
-    """scipy sums parallel edges, so multiplicities are compared."""
+    """Conversion from COO to CSC has scipy's multiplicities of edges; they are compared since scipy sums parallel edges."""
     src, dst = random_edges(num_edges, num_nodes, num_edges)
     indptr, indices, _ = coo_to_csc(src, dst, num_nodes, np.int64)
     ours = scipy.sparse.csc_array((np.ones(len(indices)), indices, indptr), shape=(num_nodes, num_nodes))

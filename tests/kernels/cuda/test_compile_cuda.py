@@ -52,7 +52,7 @@ def compiled(folder, *what):
 
 
 def test_machine_code_is_loaded_by_the_second_process(tmp_path):
-    """Another architecture must not load it."""
+    """A second process loads the machine code that the first one compiled, but not for another architecture."""
     found = [compiled(tmp_path, "add_sums", major) for major in (9, 9, 8)]
     assert [hits_and_misses for *hits_and_misses, _ in found] == [[0, 1], [1, 0], [0, 1]]
     assert found[0][2] == found[1][2]

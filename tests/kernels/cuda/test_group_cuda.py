@@ -78,7 +78,7 @@ def test_a_column_without_weight_makes_no_transit():
 
 
 def test_classes_at_their_borders():
-    """If all edges are taken, a unit of work is an edge, so a node's work in one batch is its degree."""
+    """Nodes whose work is at the border of a class get the right class; if all edges are taken, the work in a batch is the degree."""
     degrees = [border + more for border in (-1, TESTED.thread_work, TESTED.warp_work, TESTED.block_work) for more in (0, 1)][1:]
     _, classes, _ = group(degrees, [list(range(7))], [0], -1, DISTINCT)
     assert classes == [[1], [2, 3], [4, 5], [6]]

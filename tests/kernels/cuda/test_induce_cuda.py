@@ -16,7 +16,10 @@ BATCHES = [[0, 1, 5, 3, 2, 8, 6, 7], [5], [3, 0], [8, 9]]
 
 
 def expected(nodes, wanted):
-    """Compute offsets, edge ids and values by loops. ``wanted`` maps a node to a value; for pairs, the value must be of the same set."""
+    """Compute offsets, edge ids and values by loops.
+
+    ``wanted`` maps a node to a value. If nodes are pairs (set, node), an edge stays within its set.
+    """
     indptr, edges, values = [0], [], []
     for node in nodes:
         number, vertex = divmod(node, 1 << PAIR_BITS)
@@ -51,7 +54,10 @@ def pick(batches, wanted, parts, room):
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 13, 40])
 def test_any_number_of_parts(parts):
-    """Columns without edges are at the beginning, in between and at the end; some batches have no edges at all."""
+    """The selected edges are the same for any number of parts.
+
+    Columns without edges are at the beginning, in between and at the end; some batches have no edges at all.
+    """
     (indptr, edges, values), found = pick(BATCHES, BATCHES, parts, 16)
     for b, nodes in enumerate(BATCHES):
         want = expected(nodes, {node: place for place, node in enumerate(nodes)})

@@ -76,7 +76,7 @@ def test_ids_beyond_32_bits():
 
 @pytest.mark.parametrize("full", [False, True])
 def test_collisions(full):
-    """All nodes hash to the last entry, so probing wraps around; with ``full`` no entry stays free."""
+    """Relabelling is right if all nodes hash to the last entry, so that probing wraps around; with ``full`` no entry stays free."""
     size = 8
     same = [v for v in range(4000) if hash_of(v) & (size - 1) == size - 1][: size if full else size - 1]
     table = Relabelling([same[:2]], size, size)

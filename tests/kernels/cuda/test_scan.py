@@ -38,7 +38,7 @@ def test_rows_of_different_lengths_with_offsets(dtype):
 
 
 def test_a_grid_smaller_than_the_row():
-    """There are more tiles than blocks, so a block processes several."""
+    """Prefix sums are right if there are more tiles than blocks, so that a block processes several tiles."""
     length = TESTED.max_blocks * BLOCK * 2 + 3
     values = np.ones((1, length + 1), np.int64)
     rows, _ = scan(values, [0], [length], [5], length, np.int64)
@@ -48,7 +48,7 @@ def test_a_grid_smaller_than_the_row():
 @pytest.mark.parametrize("where", [0, BLOCK + 2])
 @pytest.mark.parametrize("room", [20, 19])
 def test_one_batch_that_has_too_little_room_decides_for_all(where, room):
-    """There are more batches than threads in a block."""
+    """If one batch does not fit into the given capacity, no batch is scanned; there are more batches than threads in a block."""
     number = BLOCK + 3
     begin, base = np.arange(number) % 3, np.arange(number) % 2
     end, counts = begin + 2, np.ones((number, 5), np.int64)

@@ -22,7 +22,7 @@ class Tables:
         self.most_probes = most_probes or size
 
     def begin(self, seeds, span):
-        """Begin a bulk with numbers below ``span``; return the position of each batch's first repeated seed, or 99."""
+        """Begin a bulk with numbers below ``span``; return the position of each batch's first repeated seed, or 99 without one."""
         self.start -= span
         self.unplaced = to_device([0] * len(seeds))
         packed = self.size and PackedFields(self.entries.view(np.int64), self.size.bit_length() - 1, span, self.most_probes, self.unplaced)
@@ -53,7 +53,7 @@ def expected(nodes, neighbors):
 
 @pytest.mark.parametrize(("size", "dtype"), [(None, np.int32), (None, np.int64), (64, np.int32)])
 def test_three_bulks_of_two_hops_of_two_batches(size, dtype):
-    """Entries of one bulk must not affect the next bulk."""
+    """Local ids are right in three bulks, since a bulk ignores the entries of earlier bulks."""
     rng, tables = np.random.default_rng(0), Tables(2, 40, size, dtype)
     for _ in range(3):
         nodes = [rng.permutation(VERTICES)[:3].tolist(), [0]]
@@ -70,7 +70,7 @@ def test_three_bulks_of_two_hops_of_two_batches(size, dtype):
 
 @on_both
 def test_numbers_up_to_the_end(size):
-    """The last bulk before the tables must be cleared starts at 0."""
+    """Local ids are right in the last bulk before the tables must be cleared, whose numbers start at 0."""
     tables = Tables(1, 8, size)
     tables.start = 8 + 4
     tables.begin([[7]], 8 + 4)
@@ -92,7 +92,7 @@ def test_no_edges_and_only_known_vertices(size):
 
 
 def test_keys_of_trees():
-    """Several trees contain the same nodes, in three bulks of two hops."""
+    """Local ids are right if several trees contain the same nodes, in three bulks of two hops."""
     rng, tables = np.random.default_rng(0), Tables(2, 96, 16, np.int64, trees=3)
     for _ in range(3):
         seeds = [[key_in(tree, vertex) for tree, vertex in enumerate(rng.integers(0, 99, 3).tolist())] for _ in range(2)]
@@ -132,7 +132,7 @@ def test_a_repeated_seed_is_found_at_its_second_place(size):
 
 @pytest.mark.parametrize("full", [False, True])
 def test_collisions(full):
-    """All nodes hash to the last word, so probing wraps around; with ``full`` no word stays free."""
+    """Local ids are right if all nodes hash to the last word, so that probing wraps around; with ``full`` no word stays free."""
     size = 8
     same = [v for v in range(2**31 - 4000, 2**31) if hash_of(v) & (size - 1) == size - 1][: size if full else size - 1]
     tables = Tables(1, size, size)
@@ -146,7 +146,7 @@ def test_collisions(full):
 
 @pytest.mark.parametrize(("size", "most_probes"), [(8, 8), (64, 1)])
 def test_too_small_a_table_says_so_and_stays_in_bounds(size, most_probes):
-    """All nodes of one batch hash to one word; only this batch reports the overflow."""
+    """Only the batch whose nodes do not fit into its table reports the overflow, and its local ids stay in bounds."""
     same = [v for v in range(5, 4000) if hash_of(v) & (size - 1) == 9 % size][:30]
     tables, neighbors = Tables(2, 40, size, most_probes=most_probes), [same, [3, 4]]
     assert tables.begin([[3, 4], [3, 4]], 128) == [99, 99]

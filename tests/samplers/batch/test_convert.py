@@ -118,7 +118,7 @@ def test_every_draw_is_an_edge_of_the_users_number(name):
 
 
 def test_repeated_draws_are_met():
-    """Ensure that the previous test compares batches with repeated draws."""
+    """The batches that other tests convert contain repeated draws."""
     assert all(max(Counter(edges_of(sampled(name).to_pyg())).values()) > 1 for name in (*REPEAT, "one hop", "repeated, new"))
 
 
@@ -201,7 +201,7 @@ def test_seed_weights_and_extras_come_along():
 
 @pytest.mark.parametrize("sampler", [ShadowSampler(2, 3), ShadowPPRSampler(4, 0.4, 0.02)], ids=["hops", "pagerank"])
 def test_the_subgraph_that_a_node_is_in(sampler):
-    """`batch` numbers the subgraphs of the seeds, and no edge connects two subgraphs."""
+    """``batch`` is the index of the subgraph that a node is in, and no edge connects two subgraphs."""
     with SampleLoader(Dataset.from_pyg(DATA), sampler, batch_size=16, num_workers=1) as loader:
         batches = [sampler.sample(GRAPH, SEEDS), *(batch.to_pyg() for batch in loader)]
     batches[0] = batches[0].to_pyg()

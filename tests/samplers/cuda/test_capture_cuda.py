@@ -45,7 +45,7 @@ def test_bulks_of_one_shape(kernel, replays):
 
 
 def test_bulks_of_several_shapes(replays):
-    """The last bulk of an epoch is smaller. Each shape is captured once, and neither graph is dropped for the other."""
+    """Each shape of a bulk is captured once, and both graphs are kept; the last bulk of an epoch is smaller."""
     graph, workspace = make_graph(), on_device()
     one, two = [np.arange(9), np.arange(50, 54)], [np.arange(6)]
     check_bulks(NeighborSampler([3, 2]), graph, [one, two, one, two, two, one], workspace)
@@ -59,7 +59,7 @@ def test_numbers_of_seeds_that_are_nearly_equal_are_one_shape(replays):
 
 
 def test_the_shape_that_was_longest_not_asked_for_is_forgotten():
-    """`of` counts as a use of a shape; `note` only makes it known."""
+    """The shape whose last use is longest ago is dropped; ``of`` counts as a use of a shape, ``note`` only makes the shape known."""
     kept = Replays(SimpleNamespace(capture=lambda work: work), is_on=True)
     for shape in range(MOST_SHAPES):
         kept.note(shape)
@@ -76,7 +76,7 @@ def test_buffers_that_move(replays):
 
 
 def test_a_room_that_grows(replays, monkeypatch):
-    """A captured bulk detects that a buffer is too small, and is queued again."""
+    """If a buffer is too small for a captured bulk, hoptrain detects it and queues the bulk again."""
     start_without_room(monkeypatch)
     hubs, few = [np.arange(3)], [np.arange(150, 153)]
     check_bulks(NeighborSampler([-1]), make_graph(), [few, few, hubs, few, hubs], on_device("sample"))
@@ -84,7 +84,7 @@ def test_a_room_that_grows(replays, monkeypatch):
 
 
 def test_scores_that_change(replays):
-    """New scores have another address on the device."""
+    """A bulk is captured again if new scores have another address on the device, and equals the CPU's."""
     graph, workspace, sampler = small(), on_device(), ASGCNSampler([2])
     for number in range(4):
         if number > 1:
@@ -99,7 +99,7 @@ def test_the_switch(replays):
 
 
 def test_a_device_that_cannot_capture(monkeypatch):
-    """Sampling continues without capture and logs one warning."""
+    """On a device that cannot capture, sampling continues without capture and logs one warning."""
 
     def capture(self, work):
         raise RuntimeError("operation not permitted when stream is capturing")
@@ -163,7 +163,10 @@ def test_a_graph_is_captured_once_and_goes_with_its_replay(stream):
 @pytest.mark.parametrize("is_on", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
 def test_no_garbage_is_collected_while_a_graph_is_captured(stream, fails, is_on):
-    """Freeing device memory during a capture would fail. A capture must end even if its body or the driver's end call fails."""
+    """The garbage collector is off during a capture, since freeing device memory would fail.
+
+    The capture ends even if its body or the driver's end call fails.
+    """
     driver = Driver(refuses=[END] if fails else [])
 
     def work():

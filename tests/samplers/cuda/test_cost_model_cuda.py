@@ -47,7 +47,7 @@ def test_a_slow_link_to_the_graph_makes_transits_pay_earlier():
 
 
 def test_the_first_bulk_tells_how_many_requests_there_are():
-    """Twelve requests for one node could become 9 * 8 * 7 = 504; after the first bulk the actual number is known."""
+    """After the first bulk, the model knows the number of requests; before, twelve for one node could become 9 * 8 * 7 = 504."""
     graph = Graph.from_edge_index(np.array([[0] * 8, range(1, 9)]), num_nodes=9)
     workspace = Workspace(device="cuda")
     workspace.on_device.thresholds = TESTED
@@ -61,7 +61,10 @@ def test_the_first_bulk_tells_how_many_requests_there_are():
 
 
 def test_the_first_bulk_tells_that_of_each_relation():
-    """In the second hop two relations lead into different numbers of nodes, and the third relation has no destinations yet."""
+    """After the first bulk, the model knows the requests of each relation.
+
+    In the second hop, two relations lead into different numbers of nodes, and the third has no destinations yet.
+    """
     pairs = {("p", "cites", "p"): [[0] * 4, range(1, 5)], ("p", "of", "a"): [[0], [0]], ("a", "writes", "p"): [[0] * 4, range(1, 5)]}
     graph = HeteroGraph.from_edges({"p": 5, "a": 1}, {relation: tuple(map(np.array, ends)) for relation, ends in pairs.items()})
     workspace, sampler, seeds = Workspace(device="cuda"), HeteroSampler([4, 4], "p"), [np.arange(1, 3), np.arange(2, 5)]

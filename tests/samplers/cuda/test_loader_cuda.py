@@ -57,7 +57,7 @@ def contents(batch):
 @pytest.mark.parametrize("bulk", [1, 4, None])
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_equal_to_the_cpu(small, expand, bulk):
-    """Two epochs, the second resumed from its middle. Batches are kept to the end, so that later ones could overwrite them."""
+    """Batches of two epochs, the second resumed from its middle, equal the CPU's; they are kept, so that overwritten ones would show."""
     found, expected = [], []
     for batches, options in ((found, {"device": "cuda", "bulk": bulk}), (expected, {})):
         loader = loader_of(small, expand, **options)
@@ -70,7 +70,7 @@ def test_equal_to_the_cpu(small, expand, bulk):
 
 @simulated
 def test_what_pyg_gets_is_that_of_the_cpu(small, monkeypatch):
-    """Edge ids, draws and pairs are tensors on the device, as far as the stand-in for torch supports it."""
+    """PyG's batches from CUDA equal the CPU's: edge ids, draws and pairs are tensors on the device, as far as the stub of torch permits."""
     sampler = LinkSampler(NeighborSampler([3, 2], replace=True))
     expected = [batch.to_pyg() for batch in SampleLoader(small, sampler, batch_size=30)]
     put_stand_in(monkeypatch)
@@ -91,7 +91,7 @@ def test_what_pyg_gets_is_that_of_the_cpu(small, monkeypatch):
     ids=lambda sampler: type(sampler).__name__,
 )
 def test_samplers_with_weights_and_extra_arrays(small, sampler):
-    """Batches are kept to the end of the epoch, so that later ones could overwrite them."""
+    """Batches with weights and extra arrays equal the CPU's; they are kept to the end, so that overwritten batches would show."""
     found, expected = (list(SampleLoader(small, sampler, batch_size=6, **options)) for options in ({"device": "cuda", "bulk": 2}, {}))
     assert len(found) > 2
     assert [contents(batch) for batch in found] == [contents(batch) for batch in expected]
@@ -100,7 +100,7 @@ def test_samplers_with_weights_and_extra_arrays(small, sampler):
 @simulated
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
 def test_features_that_torch_reads_are_its_own_memory(monkeypatch, dtype):
-    """torch's allocator protects memory that a stream still reads only if it allocated the memory itself."""
+    """Tensors passed to torch own torch memory, since torch's allocator protects only its own memory while a stream still reads it."""
     x = np.random.default_rng(1).random((40, 3), dtype=np.float32) * 200
     x = to_bfloat16(x) if dtype == "bfloat16" else x.astype(dtype)
     data = Dataset(name="small", graph=make_graph(40, 200), x=x, y=np.arange(40) % 3, splits={"train": np.arange(17)}, num_classes=3)
@@ -148,7 +148,7 @@ def test_graph_and_features_lie_where_they_are_asked_for(small, monkeypatch):
 
 @pytest.mark.parametrize(("cache", "rows"), [(0.2, 8), ("60B", 5), ("1KiB", 40)])
 def test_a_device_cache_changes_no_bit_and_says_what_it_brings(small, caplog, cache, rows):
-    """The hit rate is exact for the first epoch, whose reads were counted; the second epoch has other batches."""
+    """A GPU cache does not change batches, and the logged hit rates are exact for the epoch whose reads were counted and for the next."""
     caplog.set_level("INFO")
     loader, plain = loader_of(small, device="cuda", bulk=4, gpu_cache=cache), loader_of(small)
     assert loader.hit_rates is None
@@ -179,7 +179,7 @@ def test_an_epoch_that_is_left_is_not_counted(small):
 
 
 def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
-    """Every second bulk of all ranks is counted: of two bulks on each of two ranks, the first of each."""
+    """In a long epoch only a part is counted: of two bulks on each of two ranks, the first of each rank."""
     monkeypatch.setattr(gpu_cache, "MOST_COUNTED", 4)
     loader = loader_of(small, device="cuda", bulk=2, gpu_cache=0.2, rank=1, world_size=2)
     next(iter(loader))
@@ -193,7 +193,7 @@ def test_a_long_epoch_is_counted_in_part(small, monkeypatch):
 
 
 def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(small, monkeypatch):
-    """Free memory is read after the graph was placed, and again after batches were counted."""
+    """A GPU cache that does not fit is rejected; free memory is read after the graph was placed, and again after batches were counted."""
     loader, asked = loader_of(small, device="cuda", gpu_cache=0.5), []
 
     def free():
@@ -207,7 +207,7 @@ def test_a_cache_that_does_not_fit_beside_the_graph_and_what_sampling_takes(smal
 
 
 def test_ranks(small):
-    """Batch numbers on a rank are consecutive, whatever the number of batches per bulk."""
+    """A rank's batches equal the CPU's: batch indices on a rank are consecutive, whatever the number of batches per bulk."""
     for rank in (0, 1):
         place = {"rank": rank, "world_size": 2}
         found, expected = loader_of(small, device="cuda", bulk=2, **place), loader_of(small, **place)
@@ -225,7 +225,7 @@ def test_a_new_iterator_ends_the_one_before(small):
 
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_what_a_worker_with_a_device_writes(small, expand):
-    """Blocks come from the device, and features from host memory."""
+    """A worker with a device writes the CPU's batch: blocks come from the device, and features from host memory."""
     loader = loader_of(small, expand, device="cuda", num_workers=1)
     out = {}
 
@@ -254,7 +254,7 @@ def test_whether_bulks_are_captured(small, cuda_graphs):
 
 @pytest.mark.parametrize("features", ["int8", "int4"])
 def test_codes_of_features_are_gathered_and_become_the_same_numbers(small, features, monkeypatch):
-    """Covers node and edge features, with and without a GPU cache."""
+    """Quantised node and edge features are gathered as codes and give the CPU's values, with and without a GPU cache."""
     if not is_simulated() and not torch.version.cuda:
         # On the interpreter torch's operators run on the CPU, so no stream delays them until the rows are gathered.
         monkeypatch.setattr(device_feed, "expanded_here", lambda rows: (cuda.synchronize(), transfer.expanded_here(rows))[1])

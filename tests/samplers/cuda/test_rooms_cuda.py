@@ -26,7 +26,7 @@ CASES = {
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_bulk_is_queued_again_until_there_is_room(name, kernel, monkeypatch):
-    """The first bulk has seeds with few edges, and the next one hubs."""
+    """A bulk that does not fit is queued again until it does: the first bulk has seeds with few edges, and the next one hubs."""
     sampler, workspace, graph = CASES[name], on_cuda(kernel), typed() if name == "typed" else small()
     start_without_room(monkeypatch)
     rooms = []

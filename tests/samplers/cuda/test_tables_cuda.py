@@ -1,4 +1,4 @@
-"""Relabelling tables that many bulks use without clearing: their kind, their size, and the batches."""
+"""Relabelling tables that many bulks use without clearing: their layout, their size, and the batches."""
 
 from dataclasses import replace
 
@@ -75,7 +75,7 @@ def test_both_kinds_of_tables(change, name):
 
 @pytest.mark.parametrize(("change", "name"), [({}, "table.entries"), ({"cache_bytes": 0}, "table.words")], ids=["direct", "packed"])
 def test_tables_of_which_nodes_are_forgotten(change, name):
-    """The third bulk runs out of numbers, so the tables must be cleared."""
+    """Batches equal the CPU's if the tables are cleared, as in the third bulk, which exhausts the range of the tables' numbers."""
     graph, sampler, workspace = make_graph(40, 120), LaborSampler([2, 2], importance_rounds=1), a_workspace()
     workspace.on_device.thresholds = replace(TESTED, **change)
     driver = check(sampler, graph, [np.array([0, 9]), np.array([3])], workspace)
@@ -91,7 +91,10 @@ def test_tables_of_which_nodes_are_forgotten(change, name):
     ("change", "name"), [({}, "table.candidates.entries"), ({"cache_bytes": 0}, "table.candidates.words")], ids=["direct", "packed"]
 )
 def test_tables_of_candidates(change, name):
-    """Each hop starts with an empty table. The third bulk exhausts the range of the tables' numbers, so the tables must be cleared."""
+    """Batches equal the CPU's although bulks share the candidates' tables; in the third bulk the tables are cleared.
+
+    Each hop starts with an empty table.
+    """
     graph, sampler, workspace = make_graph(20, 200), LadiesSampler([3, 2]), a_workspace()
     workspace.on_device.thresholds = replace(TESTED, **change)
     for bulk, seeds in enumerate(([[0, 9], [3]], [[1]], [[5, 3]])):
@@ -133,7 +136,7 @@ def test_packed_tables_grow_when_a_bulk_needs_it(capture):
 
 @pytest.mark.parametrize("capture", [True, False])
 def test_packed_tables_of_candidates_grow(capture):
-    """At first the buffer for in-edges is too small; once it has grown, the table is too small."""
+    """Packed tables of candidates grow until they suffice: at first the buffer for in-edges is too small, and then the table."""
     graph, sampler, workspace = of_own_neighbors(), LadiesSampler([3, 2]), a_workspace(cuda_graphs=capture)
     shares = [check(sampler, graph, [np.arange(10) + first] * 2, workspace).tables.share for first in (0, 0, 0, 10, 10, 0, 10)]
     assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4

@@ -19,7 +19,7 @@ def loader_of(dataset, **options):
 @needs_device
 @pytest.mark.parametrize("options", [{"num_workers": 2, "pin_memory": True}, {"num_workers": 1}, {}, {"device": "cuda"}], ids=str)
 def test_batches_on_a_device(dataset, options):
-    """The device is kept busy, so that a missing wait would show."""
+    """Batches arrive on a busy device as on the CPU; the work keeps the device busy, so that a missing wait would show."""
     loader = loader_of(dataset, **options)
     busy = torch.rand(4000, 4000, device="cuda")
     found = []
@@ -39,7 +39,7 @@ def test_batches_on_a_device(dataset, options):
 
 @needs_device
 def test_a_batch_that_is_let_go_of_is_read_to_the_end(dataset):
-    """The host runs ahead of the training, so memory that the training still reads must not be given to later batches."""
+    """Memory of a dropped batch is not given to later batches while the training, which the host runs ahead of, still reads it."""
     busy, sums = torch.rand(4000, 4000, device="cuda"), []
     for batch in loader_of(dataset, device="cuda"):
         for _ in range(10):

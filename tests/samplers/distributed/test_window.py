@@ -58,7 +58,7 @@ class Counted(LocalExchange):
 
 
 def sampled(sampler, graph, how, number, asked):
-    """Return the batches and the exchange of each machine. Machine m samples every ``number``-th entry of ``asked``, from the m-th on."""
+    """Return the batches and the exchange of each machine; machine m samples the entries m, m + ``number``, ... of ``asked``."""
     exchanges = Counted.among(number)
 
     def run(machine):
@@ -124,7 +124,7 @@ def test_the_bits_of_the_whole_graph(graph, name, data, batches, seed, epoch):
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_part_all_of_whose_weights_are_0(graph, replace):
-    """Other partitions have positive weights, so nodes of this one have no edges to draw, as in the whole graph."""
+    """Batches equal the whole graph's if all weights of a partition are 0, so that its nodes have no edges to draw."""
     weights = np.where(graph.destinations() < NUMBER // 2, 0, graph.weights)
     half = Graph(graph.indptr, graph.indices, weights=weights)
     sampler = NeighborSampler([3, 2], weighted=True, replace=replace)
@@ -153,7 +153,7 @@ def test_subclasses_that_sample_as_their_parents(graph):
 
 @pytest.mark.parametrize("name", ["uniform", "weighted", "labor"])
 def test_bytes_are_the_fewest(graph, name):
-    """Compares sent bytes with the least possible: one id per remote node, its number of draws, and each draw's source, position and weight."""
+    """The sent bytes are the least possible: one id per remote node, its number of draws, and each draw's source, position and weight."""
     sampler, number, num_batches = SAMPLERS[name], 3, 6
     asked = [(np.arange(k, NUMBER, 9), Address(1, 2, k)) for k in range(num_batches)]
     _, exchanges = sampled(sampler, graph, "stripes", number, asked)

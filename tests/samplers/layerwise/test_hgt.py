@@ -65,7 +65,7 @@ def star():
 
 
 def test_vertices_come_by_the_squares_of_their_budgets():
-    """Counts of ordered pairs must fit the distribution, which the test writes out."""
+    """Ordered pairs of nodes are drawn with the distribution of squared budgets, which the test computes."""
     graph, number = star(), 4000
     budgets = np.zeros(5)
     columns = graph.relations["u", "to", "v"]
@@ -98,7 +98,7 @@ def test_draws_of_hops_and_types_differ():
 
 
 def test_blocks_for_layers():
-    """The last block leads to the seeds only, and all others to all sampled nodes."""
+    """With three layers, the last block leads to the seeds only, and the other blocks to all sampled nodes."""
     ring = HeteroGraph.from_edges({"v": 20}, {("v", "to", "v"): (np.arange(20), np.roll(np.arange(20), 1))})
     batch = HGTSampler([2, 2], num_layers=3).sample(ring, {"v": [7, 0]})
     assert [block["v", "to", "v"].num_dst for block in batch.blocks] == [6, 6, 2]

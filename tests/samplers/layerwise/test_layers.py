@@ -65,7 +65,7 @@ def test_any_problem_is_equal_to_the_reference(problem, name, threads, hashed):
 
 @every_sampler
 def test_columns_longer_than_a_chunk(name):
-    """Four hubs have 3000 in-edges, more than are relabelled at a time, and there are more draws than the smallest filter holds."""
+    """Batches equal the reference's for columns longer than a chunk (3000 in-edges), and with more draws than the smallest filter holds."""
     graph = make_graph(300, 6000)
     make, law = SAMPLERS[name]
     sampled = make([700, 40]).sample(graph, np.arange(4), seed=5, epoch=1, batch=2)

@@ -85,7 +85,7 @@ def check_unbiased(graph, sampler, seeds, norm, batches=400):
 
 
 class UniformLadies(LadiesSampler):
-    """A wrong LADIES sampler: every candidate is equally likely, and the weights fit these draws."""
+    """A wrong LADIES sampler: it draws every candidate with the same probability, and its weights fit these draws."""
 
     def _distribution(self, graph, nodes, workspace):
         candidates = super()._distribution(graph, nodes, workspace).candidates
@@ -144,7 +144,7 @@ def test_a_score_of_zero_leaves_a_vertex_in_reach():
 
 
 def test_an_edge_of_a_huge_column_keeps_its_share():
-    """Destinations have degrees 50,000 and 1, so a node has probability 2e-5. Rounding must not lose any node."""
+    """No node is lost by rounding if its probability is tiny: destinations have degrees 50,000 and 1, and a node has 2e-5."""
     graph = Graph.from_edges(np.arange(2, 50_003), np.append(np.zeros(50_000, np.int64), 1))
     block = LadiesSampler([1 << 20]).sample(graph, np.array([0, 1])).blocks[0]
     drawn = (block.weights[:-1] * (1 << 20) / 50_000**2 / (1 + 1 / 50_000)).round()
@@ -166,7 +166,7 @@ def test_a_wrong_law_is_told_from_the_right_one(small, make, norm):
 
 
 def test_draws_that_do_not_follow_the_weights_are_told(small, monkeypatch):
-    """Weights of the right distribution with uniform draws, as in published GPU code, must fail the checks."""
+    """The checks of distributions fail for a sampler with the right weights and uniform draws, as in published GPU code."""
 
     def draw_uniformly(candidates, prefix, words, draws):
         places = np.random.default_rng(words.ravel()).integers(0, len(candidates), len(draws.vertices))
@@ -203,13 +203,13 @@ def test_estimates_are_unbiased(small, make, norm):
 
 
 def test_normalized_weights_are_biased(small):
-    """Shows the documented bias, which also proves that the test of unbiased samplers can fail."""
+    """The check of unbiased estimates fails for normalised weights, whose bias is documented."""
     with pytest.raises(AssertionError):
         check_unbiased(small, LadiesSampler([40, 40], normalize=True), SEEDS, "mean")
 
 
 def test_one_draw_has_the_mean_one_over_all_outcomes():
-    """A draw of node u gives its edges the weight 1 / q(u), so the expected weight of each edge must be 1."""
+    """The mean of an edge's weight over all draws is 1: a draw of node u gives its edges the weight 1 / q(u)."""
     graph = Graph.from_edges([1, 2, 3, 4, 4, 5, 6, 1], [0, 0, 0, 0, 7, 7, 7, 1])
     seeds, workspace = np.array([0, 7]), Workspace()
     q, total, seen = law(graph, seeds, "mean"), np.zeros(graph.num_edges), set()
@@ -233,7 +233,7 @@ def estimates_of_sum(graph, sampler, seeds, x, batches):
 
 
 def test_variances_are_those_of_the_laws():
-    """A tenth of the nodes are destinations, fed by few hubs, so LADIES must have a far smaller variance than FastGCN or uniform draws.
+    """LADIES has a far smaller variance than FastGCN and uniform draws if few hubs feed the destinations, a tenth of the nodes.
 
     With f(u) the sum of A[v, u] x[u] over the destinations, a mean over t draws of f / q has the variance (sum of f**2 / q - (sum of f)**2)
     / t.

@@ -1,4 +1,4 @@
-"""A thread prepares the next batch only if a core is free, and never calls a user's own code a step early."""
+"""A thread prepares the next batch only if a core is free, and never runs custom code a step early."""
 
 from functools import partial
 
@@ -34,7 +34,10 @@ def test_what_is_asked_a_step_early_is_known(is_so, sampler):
 
 @pytest.mark.parametrize(("cores", "has_gpu", "is_so"), [(1, False, False), (4, False, False), (5, False, True), (1, True, True)])
 def test_a_thread_is_of_use_where_the_training_leaves_a_core(monkeypatch, cores, has_gpu, is_so):
-    """The training uses 4 torch threads."""
+    """A thread prepares the next batch if the training leaves a core free or uses a GPU, but not for a custom sampler.
+
+    The training uses 4 torch threads.
+    """
     monkeypatch.setattr("hoptrain.samplers.loader.cores.usable_cores", lambda: cores)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: has_gpu)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)

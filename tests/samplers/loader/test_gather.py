@@ -46,7 +46,10 @@ def test_parts(dtype, width):
 @pytest.mark.parametrize("width", [1, 3, 8, 50, 5000])
 @pytest.mark.parametrize("offset", range(9))
 def test_parts_past_the_caches(offset, width):
-    """Rows may start anywhere in a cache line, parts of which another thread writes."""
+    """Rows gathered past the caches are written into their part of the output only.
+
+    Rows start anywhere in a cache line, other parts of which another thread may write.
+    """
     for part in ((0, 300), (2, 299), (3, 4), (5, 5), (7, 18)):
         check_part(kernels.gather_rows_past_caches, np.uint64, width, 300, part, offset)
 

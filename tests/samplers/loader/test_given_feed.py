@@ -60,7 +60,10 @@ def test_batches_are_those_of_their_addresses(work, feed, num_workers):
 
 
 def test_rows_that_nobody_waits_for_are_there_before_the_next_batch(feed, monkeypatch):
-    """Threads gather rows while the consumer converts the batch, whose ids are valid only until the next batch is sampled."""
+    """All rows are gathered before the next batch is sampled, even if the consumer does not wait for them.
+
+    The ids that they are gathered by are valid only until then.
+    """
     monkeypatch.setattr("hoptrain.samplers.loader.gather.WORTH_SHARING", 1)
     monkeypatch.setattr("hoptrain.samplers.loader.external_seed_loader.threads_for", lambda *_: 3)
     wide = Graph.from_edges(np.arange(50_000), np.roll(np.arange(50_000), 1), 50_000)
@@ -77,7 +80,7 @@ def test_rows_that_nobody_waits_for_are_there_before_the_next_batch(feed, monkey
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
 def test_an_epoch_without_an_end(work, feed, num_workers):
-    """The feed must ask for items only a few steps ahead."""
+    """In an endless epoch, the feed requests items only a few steps ahead."""
     asked = []
 
     def endless():
@@ -103,7 +106,7 @@ def test_a_thread_changes_no_batch(work, feed):
 
 
 def test_a_batch_stays_as_it_is_while_the_next_is_made(work, feed):
-    """The workspace holds the arrays of two batches."""
+    """A batch keeps its contents while a thread makes the next one, since the workspace holds the arrays of two batches."""
     sizes = (3, 40, 1, 20, 38, 7)
 
     def late(step, items, source):
@@ -159,7 +162,7 @@ def test_rows_that_are_written_during_an_epoch_are_seen_as_without_the_thread(wo
 
 
 def of_child(feed, batches, place, work, wanted):
-    """Return the next batch in a forked child, to which the parent's iterator does not belong but a new iterator does."""
+    """Check in a forked child that the parent's iterator raises WorkerError, and that a new iterator has the ``wanted`` batches."""
     with refused("iterator", "batch process fork", "new iterator", WorkerError):
         next(batches)
     assert list(feed.epoch(work, place, ITEMS * 3, made, is_ahead=True)) == wanted

@@ -39,14 +39,17 @@ def test_workers_change_nothing(loader_of, num_workers):
 
 @pytest.mark.parametrize("threads", [2, 3, 16])
 def test_threads_change_nothing(loader_of, threads):
-    """Each thread makes whole batches, except for the first batch, which all threads share."""
+    """Batches do not depend on the number of threads.
+
+    Each thread makes whole batches, except for the first batch, which all threads share.
+    """
     alone, shared = loader_of(threads=1), loader_of(threads=threads)
     for _ in range(2):
         assert [contents(b) for b in shared] == [contents(b) for b in alone]
 
 
 class Asks(NeighborSampler):
-    """A sampler that receives feedback from the training; its module makes it one of hoptrain's own."""
+    """A sampler that receives feedback from the training, and counts as hoptrain's own because of its ``__module__``."""
 
     __module__ = "hoptrain.samplers.nodewise.neighbor"
     feedback = ("history",)
@@ -136,7 +139,7 @@ def test_each_iteration_is_the_next_epoch(loader_of):
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (1, 4)])
 def test_an_epoch_goes_on_where_it_was_left(loader_of, before, after):
-    """The epoch is also resumed with another number of workers."""
+    """An epoch resumes after its last yielded batch, also with another number of workers, as if it had not been interrupted."""
     whole = loader_of()
     expected = [contents(b) for _ in range(2) for b in whole]
     start, rest = loader_of(num_workers=before), loader_of(num_workers=after)
@@ -165,7 +168,7 @@ def test_seeds_may_be_given_as_ids(loader_of):
 
 
 def test_workers_end_with_the_with_statement(loader_of):
-    """Workers end after an exception too, and the loader can start new ones."""
+    """Workers end with the ``with`` statement, even after an exception, and the loader can start new ones."""
     loader, pids = loader_of(num_workers=2), []
 
     def leave():
@@ -194,7 +197,10 @@ def test_a_split_as_a_mask(dataset):
 @pytest.mark.parametrize("left", [5700, 200])
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_no_batch_is_made_of_a_file_that_was_cut_off(dataset, tmp_path, num_workers, left):
-    """The system returns zeros past the end of the last page; reading a later page would kill the process by SIGBUS."""
+    """If a feature file is truncated during an epoch, the next batch raises InputError.
+
+    The system would return zeros past the end of the last page, and SIGBUS would kill a process that reads a later page.
+    """
     dataset.save(tmp_path / "data")
     with SampleLoader(Dataset.open(tmp_path / "data"), NeighborSampler([5]), batch_size=16, seed=1, num_workers=num_workers) as loader:
         batches = iter(loader)
@@ -206,7 +212,10 @@ def test_no_batch_is_made_of_a_file_that_was_cut_off(dataset, tmp_path, num_work
 
 @pytest.mark.parametrize("change", ["rewritten", "replaced", "touched"])
 def test_data_that_change_under_a_run_end_it_at_the_next_epoch(dataset, tmp_path, change):
-    """A rewritten file may hold ids out of range, which kernels would use as addresses."""
+    """If a data file changes after it was opened, the next epoch raises InputError.
+
+    A rewritten file may hold ids out of range, which kernels would use as addresses.
+    """
     dataset.save(folder := tmp_path / "data")
     with SampleLoader(Dataset.open(folder), NeighborSampler([2]), batch_size=64, num_workers=0) as loader:
         assert len(list(loader)) == 2

@@ -15,7 +15,7 @@ def loader_of(dataset, split, num_workers):
 
 
 def test_two_loaders_at_once_with_a_killed_worker_each(dataset):
-    """The training loop pauses for a whole validation epoch and then continues."""
+    """Two loaders at once, each with a killed worker, give the right batches, although training pauses during two validation epochs."""
     train, val = loader_of(dataset, "train", 2), loader_of(dataset, "val", 1)
     batches = iter(train)
     first = contents([next(batches), next(batches)])
@@ -34,7 +34,10 @@ def test_two_loaders_at_once_with_a_killed_worker_each(dataset):
 
 
 def test_a_loop_that_is_left_and_a_new_epoch_with_killed_workers(dataset):
-    """A worker may be killed again before it makes a batch; ``max_restarts`` bounds such failures in a row."""
+    """After three epochs that end early with killed workers, a new epoch is right.
+
+    A worker may be killed again before it makes a batch; ``max_restarts`` bounds such failures in a row.
+    """
     loader, expected = loader_of(dataset, "train", 2), loader_of(dataset, "train", 0)
     for _ in range(3):
         next(iter(loader))

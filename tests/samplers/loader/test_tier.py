@@ -57,7 +57,7 @@ def test_batches_are_those_from_memory(loader_of, num_workers):
 
 
 class Counting(NeighborSampler):
-    """Writes the epoch and the number of each batch that it samples into a file, in whichever process."""
+    """A sampler that writes the epoch and the index of each batch that it samples into a file, from any process."""
 
     def __init__(self, fanouts, path):
         super().__init__(fanouts)
@@ -145,7 +145,10 @@ def test_memory_too_small_for_a_later_step_is_the_same_line(loader_of):
 
 @pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in SAMPLERS), ("labor", 1), ("cluster", 1), ("mvs", 1)])
 def test_every_kind_of_sampler(loader_of, name, workers):
-    """With workers: an ordinary sampler, one with its own schedule, and one whose rows cannot be predicted."""
+    """Batches of every kind of sampler equal those of features in memory.
+
+    With workers are tested an ordinary sampler, one with its own schedule, and one whose rows cannot be predicted.
+    """
     sampler = SAMPLERS[name]
     options = {"batch_size": 1 if sampler.single_item else 2 if name == "cluster" else 64}
     tiered, plain = (loader_of(sampler, **options, **more) for more in ({"feature_cache": "800KiB", "num_workers": workers}, {}))

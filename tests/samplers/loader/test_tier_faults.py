@@ -1,4 +1,4 @@
-"""Out-of-core features under faults: killed or stopped processes change no batch, and a failing file or device is one line.
+"""Out-of-core features under faults: killed or stopped processes change no batch; a failing file or device is reported in one line.
 
 ``HOPTRAIN_FAULTS=N`` sends 4 N signals instead of 12 (``make test-faults``: 200).
 """
@@ -164,7 +164,7 @@ STOPS = """
 
 
 def test_a_device_that_stops_under_the_process_that_reads_is_one_line(folder, tmp_path):
-    """The reads of the process that fills the cache never return, as on an unreachable network disk."""
+    """If the device stops, so that reads of the cache filler never return, as on an unreachable network disk, one line reports it."""
     (tmp_path / "stops.py").write_text(textwrap.dedent(STOPS))
     run = subprocess.run([sys.executable, tmp_path / "stops.py", folder], capture_output=True, text=True, timeout=180, check=False)
     assert run.returncode == 0, run.stderr
@@ -191,7 +191,7 @@ BY_A_MAP = """
 
 @pytest.mark.parametrize("script", [BY_WRITES, BY_A_MAP], ids=["writes", "a map"])
 def test_a_full_disk_at_conversion_is_one_line(tmp_path, script):
-    """The data set is converted on a file system of 200 kB."""
+    """If the disk is full while a data set is converted, here on a file system of 200 kB, one line reports it."""
     (tmp_path / "small").mkdir()
     mount = f'mount -t tmpfs -o size=200k tmpfs {tmp_path / "small"} && {sys.executable} -c "$1"; code=$?; ls -A {tmp_path / "small"}; exit $code'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]

@@ -166,7 +166,7 @@ def test_auto_takes_what_is_left_and_says_so(request, name, caplog, monkeypatch)
 
 
 def test_auto_counts_workers_queue_and_graph(with_edges, monkeypatch):
-    """Each worker takes memory for its process and its batches, so more workers leave less for the cache."""
+    """With ``feature_cache="auto"``, more workers leave less memory for the cache, since each takes memory for its process and batches."""
     monkeypatch.setattr(memory_left, "available_memory", lambda: 8 << 30)
     with SampleLoader(with_edges, NeighborSampler([3, 2]), batch_size=64) as loader:
         task, worker_options = loader.task, WorkerOptions()

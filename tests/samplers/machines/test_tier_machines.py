@@ -98,7 +98,7 @@ def beside(plain, rank):
     [(SMALL, "stream", 1, 15), ("4MiB", "range", 0, 4), (("4MiB", SMALL), "range", 0, 15)],  # 15 steps, in windows of 1 or 4
 )
 def test_batches_are_those_of_one_machine(machines, plain, feature_cache, method, num_workers, windows):
-    """The machine with the least memory decides how many steps exchange their rows together."""
+    """Batches equal those of one machine; the machine with the least memory decides how many steps exchange rows together."""
 
     def work(loader, rank):
         other = beside(plain, rank)

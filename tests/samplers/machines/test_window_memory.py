@@ -1,4 +1,4 @@
-"""How many steps exchange their rows together, which the memory of the feature cache limits, and how many rows that is."""
+"""The number of steps that exchange rows together, which the feature cache's memory limits, and the number of these rows."""
 
 import numpy as np
 import pytest

@@ -285,7 +285,7 @@ def test_papers_by_their_authors_and_subjects(acm):
 
 
 def test_a_model_of_sampled_relations_learns(acm):
-    """A paper's class follows from its subject's other papers, two hops away, so accuracy must exceed chance."""
+    """A model learns a paper's class from its subject's other papers, two hops away, with an accuracy well above chance."""
     graph, y = acm
     sampler, torch_y = HeteroSampler([5, 5], "paper"), torch.from_numpy(y)
     order = np.random.default_rng(0).permutation(len(y))

@@ -1,4 +1,7 @@
-"""HeteroLaborSampler: bit-identical to its reference and to LaborSampler for a single relation; unbiased, with sources shared by relations."""
+"""HeteroLaborSampler: bit-identical to its reference, and to LaborSampler for a single relation.
+
+Sums are unbiased, and relations share sources.
+"""
 
 import numpy as np
 import pytest
@@ -84,7 +87,7 @@ def problems(draw):
 @settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), known=st.booleans())
 def test_any_problem(problem, threads, known):
-    """Includes graphs for which the random words of all nodes are computed in advance."""
+    """Batches equal the reference's, also for graphs for which the random words of all nodes are computed in advance."""
     graph, fanouts, sampler = problem["graph"], problem["fanouts"], HeteroLaborSampler(problem["fanouts"])
     workspace, bulk = Workspace(threads), [graph.numbered(seeds) for seeds in problem["bulk"]]
     with pytest.MonkeyPatch.context() as patch:
@@ -112,7 +115,7 @@ def test_importances_are_those_of_a_relation_s_own_edges(problem, rounds, known)
 
 @pytest.mark.parametrize("rounds", [0, 2])
 def test_weights_are_those_of_the_relations_that_have_some(rounds):
-    """Weighted relations keep edges with the slow reference's probabilities; unweighted ones are unaffected."""
+    """Weighted relations keep edges with the slow reference's probabilities; the weights do not change unweighted relations."""
     generator = np.random.default_rng(3)
     relations = {("a", "r", "p"): 60, ("b", "r", "p"): 50, ("b", "s", "p"): 40}
     numbers = {"p": 5, "a": 20, "b": 15}
@@ -151,7 +154,7 @@ def test_one_relation_is_labor(graph, options):
 
 
 def test_each_relation_is_estimated_without_bias_from_shared_sources():
-    """Two relations with the same edges keep the same sources, and the mean of the weighted sums is exact."""
+    """Two relations with the same edges keep the same sources, and the mean of their weighted sums over many batches is exact."""
     edges = (np.arange(12), np.zeros(12, int))
     graph = HeteroGraph.from_edges({"a": 12, "p": 1}, {("a", "of", "p"): edges, ("a", "by", "p"): edges})
     values, number, sums, kept = np.arange(12.0), 2000, [], np.zeros(12)

@@ -10,7 +10,7 @@ from hoptrain.samplers import HeteroSampler, HeteroTemporalSampler
 
 
 def test_relations_without_weights_draw_uniformly_beside_those_with_some():
-    """A hub has 6 edges in each relation; in the weighted one, one edge weighs as much as the others together."""
+    """Relations with weights draw by weight, and relations without weights uniformly, from the same six edges."""
     edges = (np.arange(6), np.zeros(6, int))
     relations = {("a", "heavy", "b"): edges, ("a", "plain", "b"): edges}
     weights = {("a", "heavy", "b"): np.array([5, 1, 1, 1, 1, 1], np.float32)}

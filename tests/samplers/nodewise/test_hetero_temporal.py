@@ -55,7 +55,7 @@ def problems(draw):
 @settings(max_examples=60)
 @given(problem=problems(), threads=st.sampled_from([1, 2]), address=st.tuples(*[st.integers(0, 2**20 - 1)] * 2))
 def test_any_problem(problem, threads, address):
-    """Compares with the reference, and checks independently that no edge is later than the seed of its tree."""
+    """Batches equal the reference's, and no edge is later than the seed of its tree, which the test checks independently."""
     graph, (epoch, first), fanouts = problem["graph"], address, problem["fanouts"]
     options = problem["strategy"], problem["replace"]
     sampler = HeteroTemporalSampler(fanouts, None, None, *options)
@@ -133,7 +133,7 @@ def test_recent_ones_are_the_last_and_those_without_times_are_drawn():
 
 
 def test_trees_at_one_time():
-    """As with PyG's disjoint=True, the same seed twice has two trees with separate nodes."""
+    """Two seeds of the same node and time have two trees with separate nodes, as with PyG's ``disjoint=True``."""
     edges = (np.array([0, 1]), np.array([0, 0]))
     graph = HeteroGraph.from_edges({"a": 2, "p": 1}, {("a", "of", "p"): edges}, times={("a", "of", "p"): [0, 0]})
     batch = HeteroTemporalSampler([-1], "p").sample(graph, np.array([0, 0]), times=[0, 0])
@@ -145,7 +145,7 @@ def test_trees_at_one_time():
 
 
 def test_a_graph_without_times_is_not_trained_on_in_silence():
-    """Without times a batch could contain edges from the future."""
+    """A graph without times is rejected, since its batches could contain edges from the future."""
     graph = HeteroGraph({"paper": 3}, {("paper", "cites", "paper"): (np.array([0, 2, 2, 2]), np.array([1, 2]))})
     for sampler in (HeteroTemporalSampler([2], "paper"), HeteroTemporalSampler([2], "paper", {"paper": [1, 2, 3]})):
         with refused("times", "no relation graph HeteroTemporalSampler", "HeteroGraph time_attr from_pyg HeteroSampler"):

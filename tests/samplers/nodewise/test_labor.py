@@ -61,7 +61,7 @@ def test_any_problem_in_any_variant(problem, threads, hashed, words_ahead, addre
 
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_columns_that_are_longer_than_the_lanes(rounds):
-    """Covers columns longer than the SIMD lanes, and several short columns that fill the lanes together."""
+    """Batches equal the reference's for columns longer than the SIMD lanes, and for short columns that fill the lanes together."""
     rng = np.random.default_rng(0)
     degrees = [1, 511, 512, 513, 3000, 2, 170, 170, 170, 170]
     dst = np.repeat(np.arange(len(degrees)), degrees)
@@ -101,7 +101,10 @@ def test_labor_0_keeps_edges_with_fanout_over_degree():
 
 
 def test_destinations_share_the_random_numbers_of_their_sources():
-    """A source kept for the destination with the smaller probability is also kept for the other one, and so are its parallel edges."""
+    """A source that is kept for the destination with the smaller probability is also kept for the other destination.
+
+    Parallel edges from a source are kept together.
+    """
     kept, _ = inclusions(two_destinations(), LaborSampler([4]), 500)
     of_both, of_second = (
         kept[:, 10:20],
@@ -113,7 +116,7 @@ def test_destinations_share_the_random_numbers_of_their_sources():
 
 
 def test_importance_solves_the_variance_equation():
-    """Weights are inverse probabilities, so over all in-edges of a destination they add up to d**2 / fanout."""
+    """Over all in-edges of a destination, weights (inverse probabilities) add up to d**2 / fanout."""
     rng = np.random.default_rng(1)
     columns = [rng.choice(60, rng.integers(3, 40), replace=False).tolist() for _ in range(25)]
     thresholds = reference.thresholds_of(columns, range(25), 6, 2)
@@ -131,7 +134,7 @@ def test_one_round_gives_a_source_its_largest_factor():
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_weighted_sums_are_unbiased(rounds):
-    """z-tests of sums over the in-edges of two destinations. Equal weights for kept edges would fail if rounds > 0."""
+    """Weighted sums over the in-edges of two destinations are unbiased (z-tests); with rounds > 0, equal weights would fail."""
     graph, batches = two_destinations(), 6000
     values = np.random.default_rng(2).normal(size=22)[graph.indices] + np.arange(31) % 7
     _, weights = inclusions(graph, LaborSampler([4], rounds), batches)
@@ -142,7 +145,7 @@ def test_weighted_sums_are_unbiased(rounds):
 
 
 def test_a_sum_through_two_hops_is_unbiased(graph):
-    """Estimates A A x of one node. The two hops need independent random numbers, or the estimate would be biased."""
+    """The estimate of A A x through two hops is unbiased, which requires independent random numbers of the hops."""
     x = np.random.default_rng(0).random(graph.num_nodes)
     seed, batches, scratch = np.array([5]), 3000, Workspace()
     once = np.add.reduceat(np.r_[x[graph.indices], 0], graph.indptr[:-1]) * (graph.in_degrees() > 0)
@@ -159,7 +162,7 @@ def test_a_sum_through_two_hops_is_unbiased(graph):
 
 
 def test_fewer_sources_than_by_neighbour_sampling(graph):
-    """More rounds give fewer sources, which is the purpose of LABOR."""
+    """More rounds sample fewer sources, and LABOR samples fewer than neighbour sampling."""
     seeds = np.arange(100)
 
     def num_nodes(sampler):

@@ -53,7 +53,7 @@ def test_edges_are_those_of_the_slow_law(graph, fanout, rounds, words_ahead, mon
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_edges_are_kept_with_their_probabilities(graph, rounds):
-    """One chi-square test over one edge of each source, since edges of one source share a random number."""
+    """Edges are kept with their probabilities, by a chi-square test over one edge per source; edges of a source share a random number."""
     batches, scratch = 3000, Workspace()
     law = reference.weighted_probabilities(columns_of(graph, DESTINATIONS), graph.weights.astype(float), 4, rounds)
     of_source = {int(graph.indices[e]): (e, p) for column in law for e, p in column.items() if 0.003 < p < 0.997}

@@ -84,7 +84,7 @@ def test_each_part_of_the_address_changes_the_draws(graph):
 
 
 def test_a_neighbour_is_drawn_as_often_as_any_other():
-    """With degree 10 and three draws, each neighbour is in 30 % of the batches (chi-square, 9 degrees of freedom)."""
+    """Each neighbour is drawn with the same frequency: of 10, 3 are drawn, so each is in 30 % of the batches (chi-square test)."""
     graph = Graph.from_edges(np.arange(1, 11), np.zeros(10, np.int64))
     sampler, seeds, counts = NeighborSampler([3]), np.array([0]), np.zeros(11)
     for batch in range(4000):

@@ -57,7 +57,7 @@ def problems(draw):
 
 
 def test_every_subset_of_a_share_is_equally_likely():
-    """Three of five edges give ten subsets."""
+    """With fanout 0.6, each of the ten subsets of three of five edges is equally likely."""
     graph = Graph.from_edges(range(1, 6), [0] * 5, 6)
     batches = NeighborSampler([0.6]).sample_bulk(graph, [[0]] * 4000, seed=1)
     counts = Counter(tuple(batch.blocks[0].edge_ids.tolist()) for batch in batches)
@@ -67,7 +67,7 @@ def test_every_subset_of_a_share_is_equally_likely():
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 1 / 3, 0.7, 1.0])
 def test_a_share_is_rounded_up_exactly(share):
-    """For these degrees share * degree in floating point is slightly above or below a whole number."""
+    """A fraction of the degree is rounded up exactly, even if the product in floating point is just above or below an integer."""
     graph = Graph.from_edges(np.zeros(5050, np.int64), np.repeat(np.arange(100), np.arange(1, 101)))
     counts = np.diff(NeighborSampler([share]).sample(graph, np.arange(100)).blocks[0].indptr)
     assert counts.tolist() == [ceil(Fraction(share).limit_denominator(1000) * degree) for degree in range(1, 101)]
@@ -153,7 +153,10 @@ def test_a_vertex_with_a_million_neighbours(replace, expand):
 
 @pytest.mark.parametrize("last", [2**31 - 2, 2**31 - 1, 2**31, 2**31 + 5])
 def test_ids_on_both_sides_of_2_to_the_31(tmp_path, last):
-    """Only the last nodes have edges. The offsets are a sparse file, so the graph needs no memory."""
+    """Batches are right for node ids around 2**31.
+
+    Only the last nodes have edges; the offsets are a sparse file, so the graph needs no memory.
+    """
     indptr = np.memmap(tmp_path / "indptr", np.uint8, "w+", shape=(last + 2,))
     indptr[last - 1], indptr[last], indptr[last + 1] = 0, 2, 5
     dtype = np.int32 if last + 1 <= 2**31 - 1 else np.int64
@@ -171,7 +174,7 @@ def test_ids_on_both_sides_of_2_to_the_31(tmp_path, last):
 
 
 def test_alias_tables_hold_the_weights():
-    """The probability of each edge is its own threshold plus the remainders of all entries that have the edge as alias."""
+    """Alias tables give each edge its probability: its own threshold plus the remainders of all entries with the edge as alias."""
     rng = np.random.default_rng(0)
     degrees = [1, 2, 3, 10, 1000, 0, 4]
     indptr = np.concatenate([[0], np.cumsum(degrees)])
@@ -200,7 +203,7 @@ def test_neighbours_come_as_often_as_their_weights_say():
 
 @pytest.mark.parametrize("weights", [[1.0, 2, 3, 0, 10], [1.0, 1, 1, 1, 0], [1e9, 1e6, 1e3, 1, 0]], ids=str)
 def test_by_weight_without_replacement_is_successive_sampling(weights):
-    """Frequencies of ordered triples equal those of weighted draws among the remaining edges, by enumeration."""
+    """Draws by weight without replacement equal successive sampling: frequencies of ordered triples fit those of an enumeration."""
     weights = np.array(weights)
     graph = Graph.from_edges(np.arange(1, 6), np.zeros(5, np.int64), weights=weights)
     sampler, batches, counts, scratch = NeighborSampler([3], weighted=True), 20_000, {}, Workspace()
@@ -221,7 +224,7 @@ def test_by_weight_without_replacement_is_successive_sampling(weights):
 
 
 def test_a_draw_from_what_is_left_goes_by_weight():
-    """One edge dominates, so repeated draws exceed the attempts; the other edges are then drawn with weights 1 : 2 : 3 : 4."""
+    """If one edge dominates, so that repeated draws exceed the attempts, the other edges are drawn by their weights, 1 : 2 : 3 : 4."""
     graph = Graph.from_edges(np.arange(1, 6), np.zeros(5, np.int64), weights=np.array([1e30, 1, 2, 3, 4]))
     sampler, counts, scratch = NeighborSampler([2], weighted=True), np.zeros(5), Workspace()
     for batch in sampler.sample_bulk(graph, [np.array([0])] * 4000, workspace=scratch):
@@ -264,7 +267,7 @@ def test_tables_are_made_once_for_a_graph(monkeypatch):
 
 
 def test_every_pair_is_drawn_as_often_as_any_other():
-    """Of 9 neighbours 4 are drawn without replacement, so each of the 36 pairs is in 4 * 3 / (9 * 8) of the batches."""
+    """Each pair of neighbours is drawn with the same frequency: with 4 of 9 neighbours, in 4 * 3 / (9 * 8) of the batches."""
     graph = Graph.from_edges(np.arange(1, 10), np.zeros(9, np.int64))
     sampler, seeds, pairs = NeighborSampler([4]), np.array([0]), np.zeros((9, 9))
     batches = 6000

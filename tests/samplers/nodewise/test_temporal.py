@@ -63,7 +63,7 @@ LOOP = {
 @example(problem=LOOP, threads=1, address=(0, 0))
 @example(problem=LOOP | {"strategy": "uniform", "fanouts": [-1, 3]}, threads=2, address=(5, 9))
 def test_any_problem(problem, threads, address):
-    """Compares with the reference, and checks independently that no edge is later than the seed of its tree."""
+    """Batches equal the reference's, and no edge is later than the seed of its tree, which the test checks independently."""
     graph, (epoch, first) = problem["graph"], address
     options = problem["strategy"], problem["replace"]
     workspace, sampler = Workspace(threads), TemporalSampler(problem["fanouts"], None, *options)
@@ -115,7 +115,7 @@ def test_bulks_and_threads_change_nothing(timed, seed_times, threads, options, m
 
 
 def test_trees_are_drawn_apart(timed):
-    """The same node as two seeds has the same candidate edges, but separate draws."""
+    """Two trees of the same node and time have the same candidate edges, but separate draws."""
     hub = int(timed.in_degrees().argmax())
     block = TemporalSampler([10]).sample(timed, np.array([hub, hub]), times=np.array([500, 500])).blocks[0]
     first, second = np.split(block.edge_ids, 2)
@@ -138,7 +138,10 @@ COLUMN = Graph.from_edges(np.arange(1, 13), np.zeros(12, np.int64), 13, times=[5
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_every_edge_of_the_past_comes_as_often(replace):
-    """Nine of twelve edges are in the past, and four are drawn a batch; chi-square with 8 degrees of freedom, p = 0.001."""
+    """Each edge of the past is drawn with the same frequency.
+
+    Of twelve edges nine are in the past, and a batch draws four (chi-square, 8 degrees of freedom, p = 0.001).
+    """
     sampler, counts = TemporalSampler([4], None, "uniform", replace), np.zeros(12)
     for number in range(2000):
         batch = sampler.sample(COLUMN, np.array([0]), times=np.array([7]), batch=number)
@@ -206,7 +209,7 @@ def test_two_epochs_of_training(timed_dataset, seed_times, tmp_path):
 
 
 def test_pyg_data_keeps_the_trees_apart(timed):
-    """An edge that is in two trees occurs twice, between separate nodes."""
+    """In PyG's data, an edge that is in two trees occurs twice, between separate nodes."""
     hub = int(timed.in_degrees().argmax())
     batch = TemporalSampler([-1]).sample(timed, np.array([hub, hub]), times=np.array([2000, 2000]))
     assert batch.to_pyg().edge_index.tolist() == batch.blocks[0].edge_index().tolist()
@@ -216,7 +219,7 @@ def test_pyg_data_keeps_the_trees_apart(timed):
 
 
 def test_without_bounds_it_takes_the_neighbours_that_neighbour_sampling_takes(timed):
-    """Without a time bound all edges are in the past, so one seed's tree has the edges of neighbour sampling."""
+    """If no edge is later than the time bound, a seed's tree has the edges of neighbour sampling."""
     ours = TemporalSampler([-1, -1]).sample(timed, np.array([7]), times=np.array([10**6]))
     theirs = NeighborSampler([-1, -1], expand="new").sample(timed, np.array([7]))
     assert sorted(ours.blocks[0].edge_ids.tolist()) == sorted(theirs.blocks[0].edge_ids.tolist())

@@ -58,7 +58,7 @@ def test_times_increase_along_every_path(graph):
 
 
 def test_all_paths_are_there_without_fanouts(graph):
-    """The number of paths equals that of a recursive count."""
+    """Without fanouts, the number of paths equals that of a recursive count."""
 
     def paths(vertex, bound, hops):
         ids = [e for e in range(graph.indptr[vertex], graph.indptr[vertex + 1]) if graph.times[e] <= bound]

@@ -55,7 +55,7 @@ def test_edges_follow_their_law(graph, is_weighted):
 
 
 def test_steps_may_be_along_edges_of_several_kinds(graph):
-    """A path split into several calls is the same, and each step of a metapath uses its own relation."""
+    """Steps may use different relations: each step of a metapath uses its own, and a path is the same if split into several calls."""
     whole = edge_walks(graph, ROOTS, 4, seed=3)
     pieces = walks_along([Steps(graph), Steps(graph, 2), Steps(graph)], ROOTS, seed=3)
     assert all(np.array_equal(*both) for both in zip(whole, pieces, strict=True))

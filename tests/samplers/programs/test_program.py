@@ -45,7 +45,7 @@ def test_weights_are_seen():
 
 
 def test_a_state_for_each_walk(graph):
-    """Compares with the same walk in plain Python."""
+    """Each walk has its own state; walks equal those of the same program in plain Python."""
     walks = Counting().walks(graph, SEEDS, **ADDRESS)
     assert walks.shape == (2 * len(SEEDS), 7)
     for walk, root in zip(walks, np.repeat(SEEDS, 2), strict=True):

@@ -69,7 +69,7 @@ def test_walks_end_where_no_edge_enters():
 
 
 def test_several_walks_from_a_root_have_numbers(ring):
-    """A repeated root would repeat its walk, so it is rejected, and the message names the option for several walks."""
+    """Repeated roots are rejected, since they would repeat their walks; the message names the option for several walks per root."""
     with refused("seed 3", "given twice", "RandomWalk(num_walks=...)"):
         RandomWalk(20).walks(ring, np.array([3, 1, 3]))
     walks = RandomWalk(20, num_walks=3).walks(ring, np.array([3, 1]))
@@ -117,7 +117,7 @@ class SlowNode2Vec(Node2Vec):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_fast_walks_are_those_of_the_program(threads):
-    """The graph has hubs, isolated nodes, parallel edges and self loops; there are more walks than one chunk holds."""
+    """Fast walks equal the program's, for hubs, isolated nodes, parallel edges and self loops, and for more walks than a chunk holds."""
     rng = np.random.default_rng(0)
     graph = Graph.from_edges(rng.integers(0, 60, 700) ** 2 // 60, rng.integers(0, 55, 700), 60)
     seeds = rng.permutation(60)

@@ -73,7 +73,7 @@ def test_all_edges_between_the_nodes_of_each_type(num_a, num_b, num_edges, seed,
 
 
 def test_of_one_type_with_two_layers():
-    """The last block has the edges into the seeds. LABOR also serves as the sampler that finds nodes."""
+    """With two layers, the last block has the edges into the seeds only, whether uniform or LABOR sampling finds the nodes."""
     graph, seeds = hetero_graph(), np.arange(5)
     for hops in (HeteroSampler([2, 2], "paper"), HeteroLaborSampler([2], "paper")):
         batch = HeteroInducedSampler(hops, 2).prepare(graph, seeds).sample(graph, seeds)

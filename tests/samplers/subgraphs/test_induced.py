@@ -38,7 +38,7 @@ def test_any_vertices_of_any_graph(graph, hashed, data):
 
 @pytest.mark.parametrize("hashed", [False, True])
 def test_columns_of_any_length(hashed):
-    """Hubs are mixed with nodes of at most one edge, and there are more edges than are prefetched at once."""
+    """Induced edges equal the reference's for columns of any length, from no edge to more than are prefetched at once."""
     rng, chunk = np.random.default_rng(0), 512
     degrees = [1, 3 * chunk, 0, chunk - 1, 1, chunk, 0, 2, 5 * chunk + 7, 0]
     indptr = np.r_[0, np.cumsum(degrees)]
@@ -50,7 +50,7 @@ def test_columns_of_any_length(hashed):
 
 
 def test_a_large_subgraph(graph):
-    """The subgraph is large enough for column prefetching; it is compared with a dense matrix."""
+    """A subgraph of 120 nodes, large enough for column prefetching, equals that of a dense matrix."""
     nodes = np.random.default_rng(1).permutation(graph.num_nodes)[:120].astype(np.int32)
     scratch = Workspace()
     members, block = members_and_block(graph, nodes, [], scratch)
@@ -91,7 +91,10 @@ def test_ripple_walks_of_any_graph(graph, size, ratio, address):
 
 
 def test_ripple_walks_take_any_neighbour_equally_often():
-    """From the centre of a star with ratio 0.25, 3 of 12 leaves are taken: each in a quarter of the batches, each pair in 3 * 2 / (12 * 11)."""
+    """Ripple walks take each neighbour with the same frequency.
+
+    From the centre of a star with ratio 0.25, 3 of 12 leaves are taken: each in a quarter of the batches, each pair in 3 * 2 / (12 * 11).
+    """
     graph = Graph.from_edges(np.arange(1, 13), np.zeros(12, int))
     sampler, together, batches = RippleWalkSampler(4, 0.25).prepare(graph, ONE), np.zeros((13, 13)), 4000
     for batch in range(batches):
@@ -109,7 +112,10 @@ def test_ripple_walks_take_any_neighbour_equally_often():
 
 @pytest.mark.parametrize(("ratio", "steps"), [(1.0, 2), (0.01, 12)])
 def test_the_ratio_decides_how_a_ripple_walk_grows(ratio, steps):
-    """With ratio 1 whole hops are added, so 13 nodes of the torus are a ball of radius 2. Near 0 single nodes are added, further away."""
+    """The ratio decides how far a ripple walk reaches.
+
+    With ratio 1 whole hops are added, so 13 nodes of the torus are a ball of radius 2. Near 0 single nodes are added, further away.
+    """
     graph = grid(40)
     sampler = RippleWalkSampler(13, ratio).prepare(graph, np.array([820]))
     distance = np.zeros(20)
@@ -120,7 +126,7 @@ def test_the_ratio_decides_how_a_ripple_walk_grows(ratio, steps):
 
 
 def test_a_ripple_walk_goes_on_elsewhere_and_ends():
-    """The graph has two pairs and an isolated node; of the second pair one node is in the split."""
+    """A ripple walk continues at another node of the split, and ends if it has reached all nodes that it can."""
     graph = Graph.from_edges([0, 1, 2, 3], [1, 0, 3, 2], 5)
     whole = RippleWalkSampler(5, 0.5).prepare(graph, np.array([0, 2])).sample(graph, ONE)
     assert sorted(whole.node_ids.tolist()) == [0, 1, 2, 3]

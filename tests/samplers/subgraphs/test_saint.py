@@ -30,7 +30,7 @@ def draws(sampler, graph, key, attempt):
 
 
 def members(sampler, graph, split, key):
-    """Return the nodes of the reference's first attempt that contains a node of the split."""
+    """Return the nodes of the first attempt of the reference that contains a node of the split."""
     for attempt in range(100):
         nodes, num_seeds = reference.seeds_first(draws(sampler, graph, key, attempt), split)
         if num_seeds:
@@ -45,7 +45,7 @@ def expected(sampler, graph, split, address):
 
 
 def outcomes(sampler, graph):
-    """Return the possible results of a draw as (probability, nodes), for node and edge samplers."""
+    """Return the possible results of a draw of a node or edge sampler as (probability, nodes)."""
     columns = reference.columns_of(graph)
     if isinstance(sampler, SaintEdgeSampler):
         ends = [v for v, column in enumerate(columns) if column]
@@ -107,7 +107,7 @@ def test_any_graph(kind, graph, budget, hashed, data):
 @settings(max_examples=20)
 @given(graph=graphs(), is_sorted=st.booleans(), length=st.integers(1, 4), roots=st.integers(1, 9), data=st.data())
 def test_walks_are_counted_as_documented(graph, is_sorted, length, roots, data):
-    """Weights computed in Python from the reference's walks, eight from each root; long columns are searched by bisection."""
+    """Walk weights equal those computed in Python from the reference's walks, eight from each root; long columns are searched by bisection."""
     split = sorted(data.draw(st.sets(st.integers(0, graph.num_nodes - 1), min_size=1)))
     columns = [sorted(column) for column in reference.columns_of(graph)] if is_sorted else reference.columns_of(graph)
     graph = Graph(graph.indptr, np.array([u for column in columns for u in column], np.int64))
@@ -130,7 +130,7 @@ def test_walks_are_counted_as_documented(graph, is_sorted, length, roots, data):
 
 
 def without_a_goal(kernel):
-    """Return the kernel with an error of 0, so that no further walks are counted."""
+    """Return ``kernel`` with an estimated error of 0, so that the sampler counts no further walks."""
     return lambda *args: kernel(*args) * 0
 
 

@@ -42,7 +42,7 @@ def means(graph):
 
 
 def assert_rates(counts, batches, rates, slack=1.0):
-    """Check counts of independent batches against the rates by a chi-square test, with p = 0.001 if nodes were independent."""
+    """Check each node's number of batches against the rates by a chi-square test, with p = 0.001 if nodes were independent."""
     inner = (rates > 0) & (rates < 1)
     assert (counts[rates == 0] == 0).all()
     assert (counts[rates == 1] == batches).all()
@@ -86,7 +86,7 @@ def test_the_edge_sampler_draws_pairs_by_inverse_degrees():
 
 
 def test_the_walk_sampler_visits_by_the_transition_matrix():
-    """With one walk of three steps per subgraph, from a uniform root of the split, on a directed graph."""
+    """Visits of the walk sampler have the rates of the transition matrix, with one walk of three steps on a directed graph."""
     graph = Graph.from_edges([1, 2, 3, 3, 4, 5, 5, 6, 0], [0, 0, 1, 2, 3, 3, 3, 4, 4], 8)
     roots, batches = np.array([0, 3, 7]), 5000
     sampler = SaintWalkSampler(1, 3, normalise=False).prepare(graph, roots)
@@ -136,7 +136,7 @@ def powerlaw(num_nodes=1200):
 @pytest.mark.parametrize("sampler", [SaintNodeSampler(66), SaintEdgeSampler(35), SaintWalkSampler(24)], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("every", [1, 3])
 def test_sums_over_five_percent_of_the_vertices(sampler, every):
-    """The mean aggregation and the mean loss must be within 1 % of the exact values, averaged over all sampled nodes."""
+    """Averaged over all sampled nodes, the mean aggregation and the mean loss are within 1 % of the exact values."""
     graph = powerlaw()
     split = np.arange(0, graph.num_nodes, every)
     ratio, times, losses = sums(sampler.prepare(graph, split), graph, split, 4000)
@@ -153,7 +153,10 @@ def z_values(rows):
 
 @pytest.mark.parametrize("sampler", [SaintNodeSampler(12), SaintEdgeSampler(6), SaintWalkSampler(4, 2)], ids=lambda s: type(s).__name__)
 def test_weighted_sums_estimate_those_of_the_graph(sampler, monkeypatch):
-    """Tests neighbour sums A x at every sampled node, and the mean loss. Walks are recounted for each preparation, 32 from each root."""
+    """Weighted neighbour sums A x at every sampled node, and the mean loss, are unbiased.
+
+    Walks are recounted for each preparation, 32 from each root.
+    """
     graph, preparations, batches = mixed(), 200, 8
     num_nodes, split, rng = graph.num_nodes, np.arange(0, graph.num_nodes, 2), np.random.default_rng(0)
     x, losses = 1 + rng.random(num_nodes), np.arange(num_nodes) / 4
@@ -195,7 +198,7 @@ def test_half_the_error_takes_more_walks(monkeypatch):
 
 
 def test_a_subgraph_without_a_seed_is_drawn_again():
-    """Node 15 is the only seed and rarely drawn; every batch must contain it."""
+    """A subgraph without a seed is drawn again: every batch contains node 15, the only seed, although it is rarely drawn."""
     graph = skewed()
     sampler = SaintNodeSampler(2).prepare(graph, np.array([15]))
     for batch in range(50):

@@ -46,7 +46,7 @@ def test_pagerank_sets_of_any_graph(graph, top, alpha, epsilon, data):
 
 
 def test_many_seeds_of_a_graph_with_hubs(graph):
-    """200 seeds, each twice, need more sets than a table of at most 15 stamps can number."""
+    """Node sets of 200 seeds in a bulk equal the reference's, although they are more than a table of at most 15 stamps can number."""
     seeds = np.random.default_rng(0).permutation(200)
     columns = reference.columns_of(graph)
     sets = [reference.neighbor_set(columns, v, 2, 5, (1, 0, 0)) for v in seeds.tolist()]
@@ -84,7 +84,10 @@ def test_push_finds_personalised_pagerank():
 
 
 def test_the_top_vertices_are_those_with_the_highest_pagerank():
-    """The seed has 4 edges from node 1, 2 from node 2 and 1 from node 3, whose only source is node 4."""
+    """The nodes with the highest personalised PageRank are chosen.
+
+    The seed has 4 edges from node 1, 2 from node 2 and 1 from node 3, whose only source is node 4.
+    """
     graph = Graph.from_edges([1, 1, 1, 1, 2, 2, 3, 4, 5], [0, 0, 0, 0, 0, 0, 0, 3, 4])
     for top, others in ((1, [1]), (2, [1, 2]), (3, [1, 2, 4]), (5, [1, 2, 5, 3, 4])):
         batch = ShadowPPRSampler(top, alpha=0.15).sample(graph, np.array([0]))
@@ -94,7 +97,7 @@ def test_the_top_vertices_are_those_with_the_highest_pagerank():
 
 
 def test_walks_that_stand_somewhere_count():
-    """A hub of degree 300 holds a tenth of the walks but is never pushed; it must still rank above nodes that fewer walks reach."""
+    """Walks at a node that is never pushed count: a hub of degree 300 with a tenth of the walks ranks above nodes with fewer."""
     leaves = np.arange(12, 311)
     src = np.r_[1:11, np.full(10, 11), leaves]  # 0 <- 1 ... 10 <- 11 <- the leaves
     dst = np.r_[np.zeros(10, int), 1:11, np.full(299, 11)]
@@ -105,7 +108,7 @@ def test_walks_that_stand_somewhere_count():
 
 
 def test_neighbour_sets_take_every_subset_equally_often():
-    """With 3 of a seed's 9 neighbours, each pair is in 3 * 2 / (9 * 8) of the batches."""
+    """Each subset of neighbours is drawn with the same frequency: with 3 of 9, each pair is in 3 * 2 / (9 * 8) of the batches."""
     graph, together, batches = Graph.from_edges(np.arange(1, 10), np.zeros(9, int)), np.zeros((10, 10)), 4000
     sampler = ShadowSampler(1, 3)
     for batch in range(batches):
@@ -117,7 +120,7 @@ def test_neighbour_sets_take_every_subset_equally_often():
 
 
 def test_a_hop_expands_what_the_one_before_found():
-    """On the path 0 <- 1 <- 2 <- 3 with shortcut 3 -> 1, depth 2 reaches 3, and all edges between the nodes are present."""
+    """Each hop expands the nodes that the previous hop found: from 0 on the path 0 <- 1 <- 2 <- 3 with shortcut 3 -> 1, depth 2 reaches 3."""
     graph = Graph.from_edges([1, 2, 3, 3, 0], [0, 1, 2, 1, 3])
     batch = ShadowSampler(2, 5, num_layers=4).sample(graph, np.array([0]))
     assert batch.node_ids.tolist() == [0, 1, 2, 3]
@@ -129,7 +132,7 @@ def test_a_hop_expands_what_the_one_before_found():
 
 
 def test_subgraphs_do_not_touch():
-    """Two neighbours as seeds: each subgraph has its own copy of the other seed, and no edge connects the subgraphs."""
+    """Subgraphs of neighbouring seeds are disjoint: each has its own copy of the other seed, and no edge connects them."""
     graph = grid()
     batch = ShadowSampler(1, 4).sample(graph, np.array([0, 1]))
     src, dst = batch.blocks[0].edge_index().numpy()

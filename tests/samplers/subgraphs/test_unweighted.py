@@ -55,7 +55,7 @@ def test_edges_by_both_degrees(graph, kind):
 
 
 def test_walks_from_any_vertex(graph):
-    """A walk from a node without in-edges stays there."""
+    """Walks may start at any node, and a walk from a node without in-edges stays there."""
     counts = np.zeros(30)
     for batch in drawn(Walks(1, 1, normalise=False, num_subgraphs=1), graph):
         assert len(batch.node_ids) <= 2

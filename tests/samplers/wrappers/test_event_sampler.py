@@ -64,7 +64,10 @@ def test_the_latest_neighbours_from_before_the_step():
 
 
 def test_neighbours_are_those_of_pyg():
-    """Few events are added at a time: given more than it stores, PyG's loader keeps some events of a node, not the latest ones."""
+    """Each node's latest neighbours are those of PyG's loader.
+
+    Few events are added at a time, since PyG's loader keeps wrong events of a node if it is given more than it stores.
+    """
     events = drawn(400)
     events = replace(events, dst=(events.dst + (events.dst == events.src)) % 30)  # without self loops, which PyG counts twice
     theirs = LastNeighborLoader(30, 5)

@@ -45,7 +45,7 @@ def edges(block, dropped=()):
 
 
 def opened(batch):
-    """Return nodes and seed counts by type, and blocks by relation, also for a homogeneous batch."""
+    """Return a batch's nodes and seed counts by type, and its blocks by relation; a homogeneous batch has one type and relation."""
     if isinstance(batch.node_ids, dict):
         return batch.node_ids, batch.seed_counts, batch.blocks
     return {"": batch.node_ids}, {"": batch.num_seeds}, [{ONLY: block} for block in batch.blocks]
@@ -116,7 +116,7 @@ def test_only_the_excluded_edges_of_each_relation_are_missing(sampler, share):
 
 
 def test_nodes_stay_if_the_excluded_edges_are_between_seeds(graph):
-    """Links have both ends among the seeds, so the batch differs only in the excluded edges."""
+    """If all excluded edges are between seeds, as links are, the batch keeps all nodes and lacks only these edges."""
     between = np.flatnonzero(np.isin(graph.indices, SEEDS) & np.isin(graph.destinations(), SEEDS))
     whole = SAMPLERS["all"].sample(graph, SEEDS)
     batch = ExcludingSampler(SAMPLERS["all"]).sample(graph, items_of(SEEDS, between))

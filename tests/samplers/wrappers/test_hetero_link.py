@@ -116,7 +116,10 @@ def test_negatives_by_degree():
 
 @pytest.mark.parametrize("relation", [BUYS, KNOWS])
 def test_filtered_negatives_are_no_edges(relation):
-    """Within one type a source is never its own negative; between two types a node with the same number may be one."""
+    """Filtered negatives are not edges.
+
+    Within one type a source is never its own negative; between two types, a node with the same index may be its negative.
+    """
     columns, drawn = GRAPH.relations[relation], negatives_of("filtered", relation)
     known = set(zip(columns.indices.tolist(), columns.destinations().tolist(), strict=True))
     assert not set(zip(*drawn.tolist(), strict=True)) & known

@@ -62,7 +62,7 @@ ALONE = LOOP | {"options": ("in_batch", 2, "reverse", (0, 1)), "expand": "new"}
 @example(problem=LOOP, threads=1, address=(0, 0))
 @example(problem=ALONE, threads=2, address=(3, 1))
 def test_any_problem(problem, threads, address):
-    """Compares with the reference, and checks independently that no block contains a predicted edge."""
+    """Batches equal the reference's, and no block contains a predicted edge, which the test checks independently."""
     graph, (negatives, count, exclude, bounds) = problem["graph"], problem["options"]
     assume(negatives != "pairs" or bounds == (0, graph.num_nodes))
     assume(negatives != "degree" or graph.indptr[bounds[0]] < graph.indptr[bounds[1]])  # otherwise rejected, as tested below
@@ -110,7 +110,7 @@ def test_labels_and_pairs(graph):
 
 
 def test_messages_pass_unless_they_are_excluded(graph):
-    """Without the exclusion, full neighbourhoods contain every predicted edge."""
+    """Full neighbourhoods contain every predicted edge with ``exclude="none"``, and fewer edges the more are excluded."""
     edges = np.arange(0, 300, 3)
     kept = {
         exclude: LinkSampler(NeighborSampler([-1]), exclude=exclude).sample(graph, edges).num_edges
@@ -128,7 +128,7 @@ def test_a_batch_of_one_edge_has_no_other_to_borrow_from(graph):
 
 @pytest.mark.parametrize("exclude", ["self", "reverse"])
 def test_a_vertex_that_is_several_nodes_hides_no_edge(graph, exclude):
-    """In ShaDow's subgraphs a seed also occurs in the subgraphs of other seeds."""
+    """In ShaDow's subgraphs, where a seed also occurs in the subgraphs of other seeds, every predicted edge is excluded."""
     edges, inner = np.arange(0, 300, 11), ShadowSampler(1, 500, num_layers=2)
     whole = LinkSampler(inner, exclude="none").sample(graph, edges)
     assert len(set(whole.node_ids.tolist())) < len(whole.node_ids)
@@ -138,7 +138,7 @@ def test_a_vertex_that_is_several_nodes_hides_no_edge(graph, exclude):
 
 
 def test_weights_stay_with_their_edges(graph):
-    """The edges that remain keep their LABOR weights."""
+    """The edges that remain after the exclusion keep their LABOR weights."""
     edges = np.arange(0, 300, 11)
     blocks = [LinkSampler(LaborSampler([8]), exclude=exclude).sample(graph, edges).blocks[0] for exclude in ("none", "reverse")]
     whole, left = (dict(zip(block.edge_ids.tolist(), block.weights.tolist(), strict=True)) for block in blocks)
@@ -154,7 +154,7 @@ def chi_square(counts, expected):
 
 
 def negatives_of(graph, negatives, edges, batches, count=20):
-    """Count how often each node is a negative over many batches."""
+    """Return how often each node is a negative over many batches."""
     sampler = LinkSampler(NeighborSampler([1]), negatives, count)
     counts = np.zeros(graph.num_nodes)
     for number in range(batches):
@@ -179,7 +179,7 @@ def test_uniform_negatives():
 
 
 def test_pairs_of_any_two_vertices():
-    """Each of the hundred pairs is equally frequent, whatever the edge."""
+    """Each of the hundred pairs is drawn as a negative with the same frequency, whatever the edge."""
     sampler, edges, counts = LinkSampler(NeighborSampler([1]), "pairs", 20), np.arange(4), np.zeros((10, 10))
     for number in range(250):
         batch = sampler.sample(STAR, edges, batch=number, seed=11)
@@ -197,7 +197,10 @@ def test_negatives_by_degree():
 
 
 def test_in_batch_negatives():
-    """Edge 0 ends at node 0, the others at 1, 2 and 3: three edges draw node 0 with probability 1/3 each, edge 0 never does."""
+    """An edge's in-batch negatives are the destinations of the other edges: three edges draw node 0 with probability 1/3 each.
+
+    Edge 0 ends at node 0, the others at 1, 2 and 3.
+    """
     edges = np.array([0, 8, 12, 14])
     counts = negatives_of(STAR, "in_batch", edges, 250)
     assert chi_square(counts[:4], counts.sum() / 4) < 16.3
@@ -211,7 +214,7 @@ def test_in_batch_negatives():
 
 @pytest.mark.parametrize("graph", [STAR, Graph(STAR.indptr, np.concatenate([c[::-1] for c in np.split(STAR.indices, STAR.indptr[1:-1])]))])
 def test_filtered_negatives(graph):
-    """Nodes to which a source has no edge are equally frequent, with sorted and unsorted columns."""
+    """Filtered negatives are drawn with the same frequency from all nodes to which the source has no edge, in sorted and unsorted columns."""
     for edge in (0, 8, 12):
         source, counts = graph.indices[edge], negatives_of(graph, "filtered", np.array([edge]), 100)
         allowed = np.setdiff1d(np.arange(10), [source, *graph.destinations()[graph.indices == source]])
@@ -259,7 +262,7 @@ def test_items_and_negatives_are_among_the_destinations(graph):
 
 
 def test_a_model_learns_to_tell_links():
-    """All edges are within the two halves of a graph, so pairs within a half must score higher than pairs across."""
+    """A model learns to distinguish links: all edges are within the two halves of a graph, so pairs within a half get higher logits."""
     rng = np.random.default_rng(0)
     half = rng.integers(0, 2, 4000)
     graph = Graph.from_edges(*(rng.integers(0, 100, (2, 4000)) + 100 * half), 200)

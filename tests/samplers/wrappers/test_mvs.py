@@ -24,7 +24,7 @@ EXPECTED = 0.8 * NORMS / NORMS.sum() + 0.2 / 10
 
 
 def test_seeds_come_as_often_as_their_norms_say(graph, sampler):
-    """A node is among the seeds with probability 1 - (1 - p)**m."""
+    """A node whose share of the norms is p is among the m seeds with probability 1 - (1 - p)**m."""
     counts, batches = np.zeros(10), 3000
     for i in range(batches):
         batch = sampler.sample(graph, LARGE, batch=i)
@@ -36,7 +36,7 @@ def test_seeds_come_as_often_as_their_norms_say(graph, sampler):
 
 
 def test_the_weighted_mean_loss_is_unbiased(graph, sampler):
-    """If losses are proportional to the norms, the variance is also below that of uniform draws."""
+    """The weighted mean loss is unbiased; if losses are nearly proportional to the norms, its variance is below that of uniform draws."""
     losses = NORMS * 3 + np.arange(10)
     even = MVSSampler(NeighborSampler([1]), 6, uniform_mix=1.0)
 
@@ -62,7 +62,7 @@ def facts(batch):
 
 
 def test_workers_follow_updates_between_epochs(dataset):
-    """The norms change between two epochs; 0 and 2 workers must agree, and the second epoch must use the new norms."""
+    """If the norms change between two epochs, the second epoch uses the new norms, with 0 workers and with 2."""
     epochs = {}
     for num_workers, updates in ((0, True), (2, True), (0, False)):
         sampler = MVSSampler(NeighborSampler([3]), 10)

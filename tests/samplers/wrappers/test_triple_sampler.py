@@ -39,7 +39,7 @@ def test_all_entities_as_negatives():
 
 
 def test_the_law_of_the_negatives():
-    """Negatives are uniform and differ between batches, epochs and seeds (p = 0.0001)."""
+    """Negatives are uniform (p = 0.0001), and depend only on the address: seed, epoch and batch."""
     data, graph = drawn(), drawn().graph()
     sampler = TripleSampler(data, None, 1000)
     found = {}
@@ -55,7 +55,7 @@ def test_the_law_of_the_negatives():
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_no_message_along_the_edges_of_the_batch(expand, prepared):
-    """All other edges stay, also those of other relations between the same entities."""
+    """Blocks lack the edges of the batch's triples and their reverses, but no other edges, even between the same entities."""
     data, graph = drawn(), drawn().graph()
     total = len(data.splits["train"])
     sampler = TripleSampler(data, NeighborSampler([-1, -1], expand=expand), 3)

@@ -67,7 +67,7 @@ def test_splits_that_overlap(capsys):
 
 
 def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
-    """The progress bar shows the hit rate instead of the queue, the logs contain it, and the last line names the disk."""
+    """With features from disk, the bar shows the hit rate instead of the queue, the logs contain it, and the last line names the disk."""
     shown = []
     monkeypatch.setattr(ProgressBar, "get_metrics", lambda *args, whole=ProgressBar.get_metrics: (shown.append(whole(*args)), shown[-1])[1])
     monkeypatch.setattr(FeatureCache, "run", slowly(FeatureCache.run))
@@ -104,7 +104,10 @@ def test_the_wait_for_the_start_of_a_run_does_not_count():
 
 
 def test_figures_are_logged_no_oftener_than_the_bar_is_drawn(monkeypatch):
-    """Values are CPU tensors, so nothing waits for a GPU. The first ones of an epoch are logged at once, since Lightning drops older ones."""
+    """Values are logged no more often than the bar is drawn, as CPU tensors, so that nothing waits for a GPU.
+
+    The first values of an epoch are logged at once, since Lightning drops older ones.
+    """
     logged, now = [], [0.0]
     module = SimpleNamespace(log_dict=lambda figures, **_: logged.append((now[0], figures)))
     monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: now[0]))
@@ -169,7 +172,7 @@ def test_where_the_output_is_no_terminal_each_epoch_has_a_line(capsys):
 
 @pytest.mark.parametrize(("width", "times"), [(80, b" -:--:-- left"), (200, b"0:00:00 elapsed, -:--:-- left")])
 def test_the_bar_is_ascii_where_the_terminal_is(monkeypatch, width, times):
-    """A UnicodeEncodeError once ended the run."""
+    """On an ASCII terminal the bar is ASCII, since a UnicodeEncodeError would end the run."""
     shown = TextIOWrapper(BytesIO(), encoding="ascii")
     console = Console(file=shown, width=width, force_terminal=True)
     monkeypatch.setattr(callbacks, "get_console", lambda: console)
@@ -234,7 +237,7 @@ class Broken(StringIO):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE, errno.EIO])
 def test_a_run_lives_on_where_stderr_takes_nothing(monkeypatch, capsys, number):
-    """Log lines, warnings and the bar are written there."""
+    """A run continues if log lines, warnings and the bar cannot be written to stderr."""
     monkeypatch.setattr(sys, "stderr", stream := Broken(number))
     assert main([*BAR[:-1], "--trainer.limit_train_batches=0", "--trainer.callbacks+=TQDMProgressBar"]) == 0
     assert stream.tried

@@ -22,7 +22,7 @@ time.sleep(60)
 
 
 def test_an_ignored_interrupt_is_raised_after_all():
-    """Other exceptions that cannot be raised are still printed."""
+    """A KeyboardInterrupt that Python had to ignore is raised later; other exceptions that cannot be raised are printed as before."""
     ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=110)
     assert "KeyboardInterrupt" in ended.stderr.splitlines()[-1]
     assert "of another kind" in ended.stderr

@@ -144,7 +144,7 @@ def compiled_as_plain(make, backend):
 
 
 def test_compiled_layers_give_the_same_losses(folder):
-    """Only one layer uses torch's default compiler; other layers need no machine code for this test."""
+    """Layers compiled by torch's default compiler have the losses of plain layers; one layer suffices, since others only take longer."""
     compiled_as_plain(lambda: parts("nodes", folder, norm="none", hops=1), "inductor")
 
 

@@ -77,7 +77,7 @@ def listeners():
 
 
 def test_a_process_group_listens_on_the_loopback_alone(monkeypatch):
-    """torch finds the existing store, and gloo uses the interface."""
+    """A process group on one machine listens on the loopback only: torch finds the existing store, and gloo uses the interface."""
     port, before = free_port(), listeners()
     prepare_network(SimpleNamespace(num_nodes=1, world_size=2))
     store = serve("127.0.0.1", port, 1, 20.0)

@@ -30,7 +30,7 @@ def module_of(data, **options):
 
 @pytest.fixture
 def larger(dataset):
-    """The random data set without labels, and with a node whose only in-neighbour is node 3."""
+    """Return the random data set without labels, and with one more node, whose only in-neighbour is node 3."""
     graph, number = dataset.graph, dataset.graph.num_nodes
     ends = np.append(graph.indices, 3), np.append(graph.destinations(), number)
     return Dataset(name="larger", graph=Graph.from_edges(*ends, number + 1), x=np.concatenate([dataset.x, dataset.x[:1]]))

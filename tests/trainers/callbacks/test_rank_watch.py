@@ -39,7 +39,7 @@ for epochs in (1, 2):
 
 
 def test_a_script_of_one_s_own(tmp_path):
-    """The first fit finishes; in the second one, rank 0 is killed."""
+    """If rank 0 of a custom script is killed in its second ``fit``, each rank prints one line with the cause."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     run = subprocess.run(

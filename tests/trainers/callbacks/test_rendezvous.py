@@ -79,7 +79,7 @@ def test_a_port_that_is_taken_is_told():
 @pytest.mark.timeout(2 * START_S)
 @pytest.mark.parametrize("failing", [pytest.param(0, marks=EACH_FAULT), 1])
 def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_path_factory, failing):
-    """Two processes run ``hoptrain fit``, one with a folder that does not exist."""
+    """If a rank fails before the rendezvous, here since its machine lacks the partitions, the other rank ends with one line."""
     place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
     (tmp_path / f"m{failing}" / "parts").rename(tmp_path / f"m{failing}" / "elsewhere")
     ranks = start(

@@ -27,7 +27,7 @@ class Model(LightningModule):
 
 
 class Iterating(Model):
-    """A module that takes the batches from the iterator itself, and ends by StopIteration."""
+    """A module that takes its batches from the iterator itself, so that its training step ends with StopIteration."""
 
     def training_step(self, dataloader_iter):
         return super().training_step(*next(dataloader_iter)[:2])

@@ -62,7 +62,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about 
 
 
 def test_the_batch_under_way_is_finished(fit):
-    """A resumed run must continue after that batch."""
+    """At SIGTERM the current batch is finished, and a resumed run continues after it."""
     trainer, module = fit(Asked("step"))
     assert trainer.global_step == 4
     assert trainer.fit_loop.epoch_loop.batch_progress.current.completed == 4
@@ -77,7 +77,7 @@ def test_what_takes_long_is_left(fit, hook):
 
 
 def test_a_signal_while_a_failure_ends_the_run_ends_the_process(fit):
-    """The process ends at once, as it would without a handler."""
+    """A SIGTERM that arrives while a failure ends the run ends the process at once, as without a handler."""
     termination = Termination()
     termination.setup(Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, barebones=True), None, "fit")
     termination.on_exception(None, None, RuntimeError())

@@ -31,7 +31,10 @@ def run(args):
 
 @pytest.fixture
 def benchmarks(tmp_path, monkeypatch):
-    """A package of stub benchmarks: a module, one that must not be imported, a folder, and a module and a folder that are no benchmarks."""
+    """Write a package of stub benchmarks.
+
+    It has a module, a module that must not be imported, a folder, and a module and a folder that are not benchmarks.
+    """
     folder = tmp_path / "benchmarks"
     folder.mkdir()
     (folder / "toy_speed.py").write_text(TOY)

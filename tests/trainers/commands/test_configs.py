@@ -35,7 +35,7 @@ def test_a_file_of_that_name_is_meant(tmp_path, monkeypatch):
 
 @pytest.fixture
 def listed(tmp_path, monkeypatch, capsys):
-    """Prints the list for a machine that has only the given files; returns the cells of each configuration."""
+    """Return a function that lists the configurations on a machine with only the given files; it returns the cells of each configuration."""
     monkeypatch.setenv("HOPTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HOPTRAIN_DATA", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
@@ -100,7 +100,7 @@ def test_a_configuration_without_its_option_is_recognised(arguments, capsys):
 
 @pytest.mark.parametrize(("name", "epochs", "least"), [("cora_asgcn", 10, 0.35), ("cora_mvs", 30, 0.5)])
 def test_settings_of_papers_train(data_root, tmp_path, monkeypatch, capsys, name, epochs, least):
-    """Trains for fewer epochs than the configuration has."""
+    """The configurations of two papers reach the given accuracy after fewer epochs than they have."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOPTRAIN_DATA", str(data_root))
     assert main(["fit", "--config", name, "--trainer.max_epochs", str(epochs), "--trainer.enable_progress_bar", "false"]) == 0

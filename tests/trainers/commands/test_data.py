@@ -25,7 +25,7 @@ def hoptrain(*arguments):
 
 @pytest.fixture
 def small(tmp_path):
-    """Node 4 is isolated, node 3 has only an outgoing edge, node 0 a self loop."""
+    """Save a data set in which node 4 is isolated, node 3 has only an outgoing edge, and node 0 has a self loop."""
     graph = Graph.from_edges(np.array([0, 1, 2, 3]), np.array([0, 0, 1, 2]), 5)
     splits = {"test": np.array([2]), "train": np.array([0, 1]), "extra": np.array([4])}
     data = Dataset(name="small", graph=graph, x=np.ones((5, 3), np.float16), y=np.zeros(5, int), num_classes=2, splits=splits)

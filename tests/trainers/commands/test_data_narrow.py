@@ -16,7 +16,7 @@ from hoptrain.trainers.cli import main
 
 @pytest.fixture
 def real(dataset, tmp_path, monkeypatch):
-    """A folder with float32 features in the working directory."""
+    """Save a data set with float32 features as ``real`` in the working directory, and return it."""
     monkeypatch.chdir(tmp_path)
     dataset.save(tmp_path / "real")
     return dataset
@@ -39,7 +39,7 @@ def test_convert_and_info(real, capsys, features):
 
 
 def test_what_a_memory_would_give_counts_codes(tmp_path, monkeypatch, capsys):
-    """A row of int8 takes a quarter of the space of float32, so the cache holds more rows."""
+    """The predicted number of cached rows counts codes: a row of int8 takes a quarter of a float32 row, so more rows fit."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     x, edges = random.random((3000, 40), dtype=np.float32), random.integers(0, 3000, (2, 9000))

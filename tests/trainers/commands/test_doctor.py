@@ -104,7 +104,7 @@ def test_every_finding_that_is_wrong_has_a_remedy(whole_run):
 
 @pytest.fixture(scope="module")
 def hoptrain_doctor(tmp_path_factory):
-    """Run the command where neither torch nor the engine can be imported."""
+    """Return a function that runs the command where neither torch nor the engine can be imported."""
     folder = tmp_path_factory.mktemp("nothing_loads")
     for name in ("numba", "numpy", "torch"):
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} is broken')")

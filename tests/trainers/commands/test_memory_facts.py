@@ -1,4 +1,4 @@
-"""The reads that ``hoptrain data info --feature-cache`` predicts are those of a loader, and its input errors are one line each."""
+"""The reads that ``hoptrain data info --feature-cache`` predicts equal a loader's, and each input error is reported in one line."""
 
 import re
 
@@ -16,7 +16,7 @@ BUYS, LIKE = ("user", "buys", "item"), ("item", "like", "item")
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """2000 nodes with 128 bytes of features each, opened from their folder."""
+    """Save a data set of 2000 nodes with 128 bytes of features each, and return its folder."""
     draw = np.random.default_rng(3)
     edges = np.stack([(2000 * draw.random(12_000) ** 3).astype(np.int64), draw.integers(0, 2000, 12_000)])
     folder = tmp_path_factory.mktemp("facts") / "data"

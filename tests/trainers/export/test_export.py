@@ -94,7 +94,7 @@ def test_onnx_without_its_packages(tmp_path):
 
 @pytest.mark.timeout(600)
 def test_the_page_serves_a_file(tmp_path, monkeypatch, capsys):
-    """Runs the commands of the page, then its program, which gives the logits of the checkpoint's model."""
+    """The page's commands and its program run, and the program gives the logits of the checkpoint's model."""
     monkeypatch.chdir(tmp_path)
     lines = re.findall(r"^hoptrain .*", PAGE, re.MULTILINE)
     assert [main(shlex.split(line)[1:]) for line in lines if ".onnx" not in line] == [0] * (len(lines) - 1)

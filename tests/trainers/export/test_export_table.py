@@ -28,7 +28,7 @@ def kinds():
 
 
 def row(arch, options, folder):
-    """Return the table row of a layer; .onnx is left open if its packages are missing."""
+    """Return the table row of a layer, without the cell for .onnx if the packages for it are missing."""
     fields = []
     for name in ("m.pt2", "m.onnx") if HAS_ONNX else ("m.pt2",):
         try:

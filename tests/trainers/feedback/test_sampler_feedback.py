@@ -29,7 +29,7 @@ def fit(dataset, folder, sampler, epochs=2, **options):
 
 
 def test_a_true_history_gives_the_exact_scores(dataset):
-    """With constant weights, the estimate is exact once the history holds every activation."""
+    """With constant weights, the estimate equals the exact logits once the history holds every activation."""
     torch.manual_seed(0)
     model = NodeClassifier(dataset.num_features, dataset.num_classes, 3, hidden_channels=8, dropout=0.0).model
     reduction = VarianceReduction(model, dataset, normalize=False)

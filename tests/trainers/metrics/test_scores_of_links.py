@@ -82,7 +82,7 @@ def test_what_is_not_a_number_is_no_score():
 
 @pytest.mark.parametrize(("kind", "score"), [(PooledScore, "ap"), (PooledScore, "hits@3"), (RankScore, "mrr"), (RankScore, "hits@3")])
 def test_ranks_of_a_run_add_up(kind, score):
-    """Metric states of several processes, one of which is empty, are reduced as in torchmetrics."""
+    """If the states of several processes, one of them empty, are reduced as in torchmetrics, the metric is that of one process."""
     values, labels = scores(1, 40) + 4, (torch.arange(40) % 4 == 0).float()
     whole, parts = kind(score), [kind(score) for _ in range(3)]
     whole.update(values, labels)

@@ -59,7 +59,7 @@ def test_scores_are_those_of_lists(score, most, monkeypatch):
 
 @pytest.mark.parametrize("score", NAMES[:3])
 def test_ranks_of_a_run_add_up(score):
-    """Each rank has all links of its sources; torchmetrics reduces the states."""
+    """If each rank has all links of its sources, and torchmetrics reduces the states, the metric is that of one process."""
     vectors, links, passed = problem(7)
     parts = [make_top_score(score) for _ in range(3)]
     for metric, rows in zip(parts, (links[0] < 9, (links[0] >= 9) & (links[0] < 10), links[0] >= 10), strict=True):

@@ -9,7 +9,7 @@ from hoptrain.trainers.models.pyg_layers import GATLayer
 
 
 def make_block(case):
-    """Return a block with local ids from 0, in which some edges lead from a destination to itself."""
+    """Return a block with local ids in which some edges lead from a destination to itself."""
     ptr, ind = (torch.from_numpy(array) for array in block_of(case))
     return Block(indptr=ptr, indices=ind, edge_ids=ind, num_src=14)
 
@@ -32,7 +32,7 @@ def test_it_is_pygs(case, heads, concat):
 
 
 def test_dropout_falls_on_the_shares():
-    """Dropout of attention weights keeps the expectation; with dropout 1 only the bias remains."""
+    """Dropout of attention weights keeps the expected output; with dropout near 1, only the bias remains."""
     torch.manual_seed(0)
     block, layer = make_block("ragged"), GATLayer(5, 6, heads=2, concat=True, dropout=0.999999).train()
     torch.nn.init.normal_(layer.conv.bias)

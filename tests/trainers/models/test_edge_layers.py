@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def telling_data(num_nodes=240, degree=10):
-    """Return data in which only edge features reveal which half of a node's in-edges come from its class. There are no self loops."""
+    """Return data in which only edge features reveal the half of a node's in-edges that come from its class, without self loops."""
     rng = np.random.default_rng(5)
     y, color = rng.permutation(num_nodes) % 2, rng.permutation(num_nodes) % 2
     dst = np.repeat(np.arange(num_nodes), degree)
@@ -47,7 +47,7 @@ def model_of(arch, layers=2, **options):
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_equals_pyg_on_the_whole_graph(arch):
-    """Outputs equal PyG's if edge features are in the user's order, which differs from the order of columns."""
+    """Outputs equal PyG's on the whole graph, although the user's order of edge features differs from the order of columns."""
     order = np.argsort(DATA.graph.edge_ids)
     edge_index, rows = torch.from_numpy(EDGES[:, order]).long(), torch.from_numpy(DATA.edge_attr)
     data = replace(DATA, x=np.random.default_rng(1).random((240, 3), dtype=np.float32), validate=False)

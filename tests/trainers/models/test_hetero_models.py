@@ -115,7 +115,7 @@ def test_equal_to_pyg_on_the_whole_graph(name, conv):
 
 @pytest.mark.parametrize("most_edges", [40, 1 << 20])
 def test_han_equals_pyg_on_the_whole_graph(most_edges):
-    """HAN weights relations by a mean over all nodes of a type, not over a chunk of them."""
+    """HAN's weights of relations are means over all nodes of a type, not over a chunk, so outputs equal PyG's for any chunks."""
     model = make("han")
     with torch.no_grad():
         for layer in model.layers:  # otherwise the relations' weights hardly differ
@@ -139,7 +139,7 @@ def test_han_equals_pyg_on_the_whole_graph(most_edges):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_that_trains_has_a_gradient(name):
-    """Parameters have gradients even if a batch has no node of a type; DDP would wait for missing ones."""
+    """Every trainable parameter has a gradient, even if the batch lacks a node type; DDP would wait for a missing gradient."""
     for seeds in (np.arange(20), np.array([85])):
         model = make(name).train()
         model(*whole(HeteroSampler([2, 2], "paper").sample(DATA.graph, seeds)))["paper"].sum().backward()

@@ -42,7 +42,7 @@ def test_equals_full_blocks(dataset, arch, most_edges):
 
 @pytest.mark.parametrize("features", ["float32", "uint8", "uint16", "bfloat16", "int8", "int4"])
 def test_features_that_fit_are_read_from_a_copy(dataset, features, monkeypatch):
-    """Features that fit are copied in pieces, as stored; logits are bit-identical for every data type."""
+    """Features that fit are read from a copy, which is made in pieces, as stored; logits are bit-identical for every data type."""
     x = dataset.x
     if features.startswith("uint"):
         x = (200 * x).astype(features)

@@ -160,7 +160,7 @@ def test_depth_and_norm(simple_graph, norm):
 
 @pytest.mark.parametrize("arch", ["sage", "gcn", "gin"])
 def test_weights_of_edges(simple_graph, arch):
-    """Edge weights equal to the layer's defaults change nothing, and doubled ones do."""
+    """Edge weights equal to the layer's default weights do not change outputs; doubled edge weights do."""
     model = make_model(arch)
     batch = NeighborSampler([-1, -1] if arch == "gin" else [2, 2]).sample(simple_graph, np.array([60, 3, 17])).to("cpu")
     nodes = batch.node_ids.long()

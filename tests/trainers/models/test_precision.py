@@ -20,7 +20,10 @@ def trainer(folder, precision):
 @pytest.mark.parametrize("hidden", [4, 16], ids=["narrow", "wide"])
 @pytest.mark.parametrize("arch", ["sage", "gcn", "gat", "gin"])
 def test_a_model_trains_and_its_scores_are_those_of_float32(dataset, tmp_path, arch, hidden):
-    """Hidden widths are smaller and larger than the features, since layers may multiply before or after averaging."""
+    """A model trains in mixed precision with float32 parameters, and its logits are close to float32 precision's.
+
+    Hidden widths are smaller and larger than the features, since layers may multiply before or after averaging.
+    """
     dataset.save(tmp_path / "data")
     module = NodeDataModule(str(tmp_path / "data"), NeighborSampler([3, 3]), batch_size=16, num_workers=0, seed=4)
     torch.manual_seed(0)

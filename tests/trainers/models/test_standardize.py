@@ -47,7 +47,7 @@ def test_blocks_of_rows_give_the_mean_and_deviation_of_all(form, monkeypatch):
 
 
 def ring(scale, shift):
-    """A ring of 12 nodes whose first feature says the class, on another scale."""
+    """Return a ring of 12 nodes whose first feature is the class, multiplied by ``scale`` and moved by ``shift``."""
     ends = np.arange(12)
     x = np.stack([ends % 2 * scale + shift, np.ones(12)], axis=1).astype(np.float32)
     splits = {"train": np.arange(8), "val": np.arange(8, 10), "test": np.arange(10, 12)}

@@ -85,7 +85,7 @@ def test_gradients_are_those_of_pyg(memories):
 
 @torch.no_grad()
 def test_a_state_that_is_loaded_goes_on(memories):
-    """A loaded state dict includes pending messages."""
+    """A memory with a loaded state dict, which includes pending messages, has the same values after further events."""
     ours, _ = memories
     ours.update(0, 40)
     other = EventMemory(12, *SIZES)

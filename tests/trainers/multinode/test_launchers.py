@@ -63,7 +63,7 @@ def plain(tmp_path_factory):
 
 @pytest.mark.parametrize("by", ["file", pytest.param("srun", marks=EACH_FAULT)])
 def test_slurm(tmp_path, parts, plain, by):
-    """Covers the batch script, whose tasks run torchrun, and srun alone, where Lightning reads Slurm's variables."""
+    """The batch script, whose tasks run torchrun, and ``srun`` alone, with Slurm's variables read by Lightning, train the same weights."""
     options = [
         "--config",
         QUICKSTART,
@@ -128,7 +128,7 @@ TWO_WORKERS = """
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install hoptrain[ray]")
 def test_ray(tmp_path, parts):
-    """Uses a local Ray with two workers: as one machine with all features, then as two machines with a partition each."""
+    """Two Ray workers train the same weights as one machine with all features and as two machines with a partition each."""
     command = [sys.executable, "-c", textwrap.dedent(TWO_WORKERS), LAUNCHERS, parts / "parts"]
     environment = os.environ | {"PYTHONPATH": str(LAUNCHERS), "RAY_TRAIN_V2_ENABLED": "1"}
     run = subprocess.run(

@@ -88,7 +88,10 @@ def wait_until_trained(folder, ranks):
 
 
 def disturb(folder, net, draw):
-    """Slow down a machine and pause a process for a moment, or kill a sampler process, which is replaced; return a description."""
+    """Slow down a machine and pause a process for a moment, or kill a sampler process, which is replaced.
+
+    Return a description of the fault.
+    """
     machine, who = draw.randrange(2), draw.choice(["rank", "carrier", "filler", "machine", "sampler"])
     if net:
         net.slow(machine, 500)

@@ -1,6 +1,6 @@
 """A run on several machines that is killed and restarted ends with the weights of an undisturbed one.
 
-By default one run is tested, on a partitioned graph. ``HOPTRAIN_FAULTS=N`` kills N tenths of N runs with a replicated graph and as many
+By default one run is tested, on a partitioned graph. ``HOPTRAIN_FAULTS=N`` tests N / 10 runs with a replicated graph and N / 10
 with a partitioned one; HOPTRAIN_FAULTS_SEED draws who is killed.
 """
 
@@ -66,7 +66,7 @@ def undisturbed(parts, tmp_path_factory):
 
 @pytest.mark.parametrize("number", range(RUNS))
 def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed, number):
-    """Everything on a machine except torchrun is killed, or one of its processes."""
+    """If one process of a machine, or all except torchrun, is killed, torchrun starts the ranks again, and the weights do not change."""
     place(tmp_path, parts)
     draw, who = random.Random(1000 * SEED + number), STRUCK[list(STRUCK)[number % len(STRUCK)]]
     agents = start_agents(tmp_path, free_port())
@@ -82,7 +82,7 @@ def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed, number):
 
 @EACH_FAULT
 def test_a_run_is_started_again_by_hand(tmp_path, parts, undisturbed):
-    """Everything on a machine is killed, including torchrun. The other machine ends, and both are restarted."""
+    """If a whole machine is killed, including torchrun, the other machine ends, and a restart of both has the same weights."""
     place(tmp_path, parts)
     agents = start_agents(tmp_path, free_port())
     wait_until_trained(tmp_path, agents)

@@ -19,7 +19,7 @@ def parts(tmp_path_factory):
 
 
 def learnt(**options):
-    """Return the weights after two steps, and the logits of full-neighbour evaluation."""
+    """Return the weights after two training steps, and the logits of full-neighbour evaluation."""
     seed_everything(1)
     data = NodeDataModule("digits-knn", NeighborSampler([3, 3]), batch_size=64, num_workers=0, seed=1, **options)
     task = NodeClassifier(data.num_features, data.num_classes, num_layers=2, hidden_channels=8)

@@ -38,7 +38,7 @@ def clock_apart(tmp_path):
 
 
 def scores(out):
-    """The lines of a run's output with the metrics of the test."""
+    """Return the lines of a run's output with the test metrics."""
     return [line for line in out.splitlines() if line.startswith("test ")]
 
 

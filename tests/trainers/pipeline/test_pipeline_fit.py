@@ -53,7 +53,7 @@ def pipeline(**options):
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_a_run_in_a_pipeline_is_the_run_without_it(tmp_path, monkeypatch, capsys):
-    """An epoch with two replicas of two stages, then one on one rank without a pipeline, equals two epochs on one rank."""
+    """One epoch with two replicas of two stages and one without a pipeline have the metrics of two epochs on one rank."""
     monkeypatch.setenv(
         "JSONARGPARSE_DEPRECATION_WARNINGS", "off"
     )  # Lightning's load_from_checkpoint uses deprecated functions of jsonargparse

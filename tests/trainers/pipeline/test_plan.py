@@ -30,7 +30,7 @@ def test_runs_of_layers(options, layers, lengths):
 
 
 def test_cuts_by_time_have_the_shortest_slowest_run():
-    """The slowest stage is as fast as in the best of all possible balances."""
+    """Cuts by time minimise the time of the slowest stage: it equals the best over all possible cuts."""
     rng = np.random.default_rng(0)
     for stages in (1, 2, 3, 4):
         seconds = list(rng.random(7))
@@ -41,7 +41,7 @@ def test_cuts_by_time_have_the_shortest_slowest_run():
 
 
 def test_times_of_layers():
-    """A slower layer takes longer; gradients and torch's random state do not change."""
+    """A layer with more work has a longer time; timing leaves gradients and torch's random state unchanged."""
 
     class Work(nn.Module):
         num_layers = 3

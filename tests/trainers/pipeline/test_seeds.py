@@ -17,7 +17,7 @@ def of_epoch(loader, epoch):
 
 @pytest.mark.parametrize("fanout", [-1, 3])
 def test_gradients_of_sampled_chunks_add_up_to_the_batch_s(dataset, fanout):
-    """A node draws the same neighbours in every chunk as in the whole batch."""
+    """Gradients of sampled chunks add up to the batch's, since a node draws the same neighbours in every chunk as in the batch."""
     sampler, options = NeighborSampler([fanout, fanout]), {"batch_size": 33, "seed": 4}
     wholes = of_epoch(SampleLoader(dataset, sampler, **options), 1)
     chunked = of_epoch(ChunkLoader(dataset, sampler, chunks=4, **options), 1)
@@ -57,7 +57,7 @@ def test_a_loader_goes_on_with_another_number_of_chunks(dataset):
 
 
 def test_chunks_from_workers(dataset):
-    """The trainer holds all chunks of a batch at once, so the queue needs enough slots."""
+    """Chunks from a worker equal those made in this process; the trainer holds all chunks of a batch at once, which takes as many slots."""
     options = {"chunks": 7, "batch_size": 40}
     loader = ChunkLoader(dataset, NeighborSampler([3, 3]), num_workers=1, **options)
     try:

@@ -106,7 +106,10 @@ def test_a_flipped_bit_is_found_before_it_becomes_a_weight(tmp_path):
 
 
 def test_any_flipped_bit_and_any_cut_is_found(tmp_path):
-    """Bits of the zip directory are flipped too, where they may mean a compression method, a password or a second volume."""
+    """A checkpoint with a flipped bit or a cut end is rejected in one line, or its values are right.
+
+    Bits of the zip directory are flipped too, where they may mean a compression method, a password or a second volume.
+    """
     path = tmp_path / "last.ckpt"
     CheckpointFiles().save_checkpoint({**checkpoint(1.0, 10), "plain": 1.5}, path)
     whole = path.read_bytes()
@@ -151,7 +154,7 @@ def test_what_is_no_checkpoint_is_one_line_in_python(tmp_path):
 
 
 def test_what_dead_writers_left_is_removed(tmp_path):
-    """Two runs may write one file: each uses a temporary name of its own, and keeps that of a running writer."""
+    """Saving removes the temporary file of a dead writer on this machine, but not those of running writers or other machines."""
     child = subprocess.Popen(["true"])
     child.wait()
     host, long_ago = socket.gethostname(), time.time() - 3600
@@ -214,7 +217,7 @@ def test_a_run_on_a_full_disk_ends_with_one_line(tmp_path, monkeypatch, capsys):
 
 
 def test_the_last_checkpoint_is_found_in_a_folder_with_brackets(tmp_path, monkeypatch, capsys):
-    """The checkpoint is found in its folder, and from the root folder of the runs."""
+    """``--ckpt_path=last`` finds the checkpoint in a folder with brackets, given as the checkpoint's folder or as the root folder."""
     monkeypatch.chdir(tmp_path)
     for option, place in (("--trainer.default_root_dir", "a[1]/version_0/checkpoints"), ("--checkpoint.dirpath", "b[1]")):
         folder = f"{option}={place[:4]}"
@@ -253,7 +256,7 @@ def test_a_last_checkpoint_that_is_a_link_to_nowhere(tmp_path, monkeypatch, caps
 
 
 def test_weights_that_nothing_was_learnt_by_have_to_be_asked_for(tmp_path, monkeypatch, capsys):
-    """``test_wrong_calls.py`` has the messages without the option ``--untrained``."""
+    """Commands use untrained weights only with ``--untrained``; ``test_wrong_calls.py`` has the messages without the option."""
     monkeypatch.chdir(tmp_path)
     for command, words in (("validate", "val_acc"), ("test", "test_acc"), ("predict", "predictions.npy")):
         assert main([command, "--config", QUICKSTART, *QUIET, "--untrained"]) == 0
@@ -269,7 +272,7 @@ def test_a_run_of_no_epochs_says_what_its_score_is_of(tmp_path, monkeypatch, cap
 
 
 def test_last_is_the_last_one_though_the_score_was_better_before(tmp_path, monkeypatch):
-    """Lightning's own last.ckpt would be that of the best epoch, so training would resume there."""
+    """``last.ckpt`` is the checkpoint of the last epoch, even if an earlier epoch was better; Lightning's would be that of the best epoch."""
     monkeypatch.chdir(tmp_path)
     arguments = ("--checkpoint.monitor=train_loss", "--checkpoint.mode=max", "--checkpoint.save_on_train_epoch_end=true")  # the loss falls
     run(["fit", "--config", QUICKSTART, *QUIET, "--trainer.max_epochs=3", *arguments])
@@ -292,7 +295,7 @@ ELSEWHERE = ("--trainer.logger+=CSVLogger", "--trainer.logger.save_dir=logs")
     ],
 )
 def test_the_checkpoint_is_that_of_the_runs_monitor(tmp_path, monkeypatch, caplog, others, folder):
-    """This checkpoint is tested, reported and resumed from, whatever other callbacks and the logger write."""
+    """The checkpoint of the run's monitor is reported and resumed from, even if other callbacks and the logger write their own files."""
     monkeypatch.chdir(tmp_path)
     first = fit("--trainer.max_epochs=1", *others)
     kept = kept_by(first)
@@ -307,7 +310,7 @@ def test_the_checkpoint_is_that_of_the_runs_monitor(tmp_path, monkeypatch, caplo
 
 
 def test_what_an_exception_left_is_named_when_it_is_resumed_from(tmp_path, monkeypatch, capsys):
-    """Lightning resumes from this checkpoint although none is given; the best checkpoint stays in the run's folder."""
+    """If a run resumes from a checkpoint that an exception left, a line names it; the best checkpoint stays in the run's folder."""
     monkeypatch.chdir(tmp_path)
     first = fit("--trainer.max_epochs=1", *ON_EXCEPTION)
     assert "resumes" not in capsys.readouterr().err
@@ -322,7 +325,7 @@ def test_what_an_exception_left_is_named_when_it_is_resumed_from(tmp_path, monke
 
 
 def test_the_best_so_far_is_found_in_a_folder_that_was_moved(tmp_path, monkeypatch):
-    """No epochs are left, so only the checkpoint records which one is best."""
+    """The best checkpoint is found in a folder that was moved, although no epochs are left to train; a deleted one is forgotten."""
     monkeypatch.chdir(tmp_path)
     first = kept_by(fit("--trainer.max_epochs=1"))
     os.rename("runs", "moved")

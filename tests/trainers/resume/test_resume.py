@@ -68,7 +68,7 @@ def fit(folder, num_workers, *, callbacks=(), ckpt_path=None, module=None, lr=0.
 
 @pytest.mark.parametrize(("stop", "workers"), [(1, 0), (11, 2), (15, 0), (16, 1)])
 def test_killed_at_any_step_and_resumed(folder, stop, workers):
-    """With 8 steps an epoch: killed in the first epoch, within the second, before its last step and at its end."""
+    """A run killed after step 1, 11, 15 or 16 and resumed has the weights of an uninterrupted one; an epoch has 8 steps."""
     whole, steps = fit(folder, 0)
     assert steps == 24
     for file in (folder / "checkpoints").iterdir():
@@ -82,7 +82,7 @@ def test_killed_at_any_step_and_resumed(folder, stop, workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_features_beyond_memory_are_read_on_from_where_a_run_was_killed(folder, workers):
-    """The weights equal those of an uninterrupted run with features in memory."""
+    """A run with out-of-core features that is killed and resumed has the weights of an uninterrupted run with features in memory."""
     whole, steps = fit(folder, 0)
     with pytest.raises(KeyError):
         fit(folder, 0, callbacks=[Stop(12)], module=data_of(folder, workers, feature_cache="40KiB"))
@@ -116,7 +116,7 @@ def test_overfitting_takes_the_same_batches_in_every_epoch(folder):
 
 
 def test_monitors_of_a_run_that_goes_on_in_mid_epoch(folder):
-    """Monitors start their clocks at the start of an epoch, which a resumed run skips."""
+    """Monitors work in a run resumed in mid-epoch, which skips the start of an epoch, when monitors start their clocks."""
     fit(folder, 0, max_epochs=1)
     monitors = [ThroughputMonitor(), BatchTraceCallback(folder / "trace.json")]
     fit(folder, 0, callbacks=monitors, ckpt_path=folder / "checkpoints/step=5.ckpt", max_epochs=1)
@@ -157,7 +157,7 @@ class Line(LightningModule):
 
 
 def test_a_loader_without_the_data_module(dataset, tmp_path):
-    """The run is resumed at the end of an epoch, which Lightning does not announce, and within an epoch."""
+    """With a ``SampleLoader`` and no data module, a run resumes at the end of an epoch and within it with the right batches."""
     seen = []
     for stop, checkpoint in ((3, None), (2, None), (3, "epoch=1.ckpt"), (3, "step=11.ckpt")):
         torch.manual_seed(0)
@@ -177,7 +177,10 @@ def test_a_loader_without_the_data_module(dataset, tmp_path):
 
 
 def test_accumulation_that_changes_is_kept_in_mid_epoch(folder):
-    """Lightning's callback sets the factor at the start of an epoch, which a resumed run skips."""
+    """A changed accumulation factor is kept when a run resumes in mid-epoch.
+
+    Lightning's callback sets the factor at the start of an epoch, which a resumed run skips.
+    """
     schedule = {1: 2}
     whole, steps = fit(folder, 0, callbacks=[GradientAccumulationScheduler(dict(schedule))])
     assert steps == 8 + 4 + 4
@@ -190,7 +193,7 @@ def test_accumulation_that_changes_is_kept_in_mid_epoch(folder):
 
 
 class Worse(Callback):
-    """A metric for EarlyStopping that is best in the first epoch."""
+    """A callback that logs a metric that is best in the first epoch, for EarlyStopping."""
 
     def on_validation_epoch_end(self, trainer, module):
         module.log("watched", float(trainer.current_epoch))
@@ -198,7 +201,10 @@ class Worse(Callback):
 
 @pytest.mark.parametrize(("patience", "ends"), [(2, 5), (7, 8)])
 def test_a_rule_that_waits_for_min_epochs_ends_a_resumed_run_there(folder, patience, ends):
-    """EarlyStopping requests the end after epoch 2, ``min_epochs`` delays it, and a run resumed in between must remember the request."""
+    """A resumed run ends at ``min_epochs`` if EarlyStopping requested the end before, since it remembers the request.
+
+    EarlyStopping requests the end after epoch 2; ``min_epochs`` delays it.
+    """
 
     def run(patience=2, ckpt_path=None):
         callbacks, every = [Worse(), EarlyStopping("watched", patience=patience)], {"min_epochs": 5, "max_epochs": 20}
@@ -224,7 +230,10 @@ def test_an_exception_in_the_last_batch_does_not_count_it(folder):
 
 
 def test_accumulation_at_an_epochs_end_divides_as_lightning_does(folder):
-    """The last step of an epoch divides by ``accumulate_grad_batches`` even if it has fewer batches; docs/training.md says how to avoid it."""
+    """An epoch's last step divides by ``accumulate_grad_batches``, as Lightning does, even if it has fewer batches.
+
+    docs/training.md says how to avoid this.
+    """
 
     class Constant(LightningModule):
         def __init__(self):

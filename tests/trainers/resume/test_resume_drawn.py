@@ -168,7 +168,10 @@ IN_PROCESS = (*CALLBACKS, *["drawn"] * max(0, COUNT - 10))
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("number", range(len(IN_PROCESS)))
 def test_callbacks_of_a_run_that_is_stopped_and_resumed(data, number):
-    """Runs one rank in this process; with the default seed each callback occurs once."""
+    """A stopped and resumed run with drawn callbacks equals an uninterrupted one; with the default seed each callback occurs once.
+
+    The run has one rank, in this process.
+    """
     case = (
         resume_case.draw(SEED, f"callbacks {number}")
         | {"ranks": 1, "workers": 0, "kind": "exception"}
@@ -199,7 +202,7 @@ SOME_KILLS = [(task, 1 + number % 2) for number, task in enumerate(KILLED_AT)]
 
 @pytest.mark.parametrize(("task", "ranks"), EVERY_KILL if "HOPTRAIN_FAULTS" in os.environ else SOME_KILLS)
 def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
-    """The run resumes with another number of workers."""
+    """If a rank is killed in mid-epoch, the run resumes with another number of workers and equals an uninterrupted one."""
     at, workers = KILLED_AT[task], (0, 2) if ranks == 1 else (2, 0)
     case = resume_case.draw(SEED, resume_case.TASKS.index(task)) | {
         "number": f"{ranks}-ranks-{task}", "ranks": ranks, "workers": workers[0], "accumulate": 1, "limit": None,
@@ -219,5 +222,5 @@ def test_a_rank_is_killed_in_mid_epoch(folder, task, ranks):
 
 
 def test_every_task_is_killed():
-    """Covers every task except node tasks with other samplers and two tasks without a graph, which are drawn at random."""
+    """A rank is killed for every task except node tasks with other samplers, ``sign``, ``images`` and ``graphs``; those are drawn at random."""
     assert KILLED_AT.keys() == {*resume_case.TASKS} - resume_case.SAMPLERS.keys() - {"sign", "images", "graphs"}

@@ -115,7 +115,7 @@ def test_scores_are_learnt_and_reach_the_sampler(dataset, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("stop", [6, 8])
 def test_a_resumed_run_ends_the_same(dataset, tmp_path, stop):
-    """With 4 steps an epoch, runs stop within the second epoch and at its end."""
+    """A run stopped within or at the end of the second epoch and resumed ends with the same weights; an epoch has 4 steps."""
     _, whole = fit(dataset, tmp_path, 0)
     checkpoints = ModelCheckpoint(tmp_path / "checkpoints", every_n_train_steps=1, save_top_k=-1, filename="{step}")
     with pytest.raises(KeyError):

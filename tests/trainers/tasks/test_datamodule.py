@@ -152,7 +152,10 @@ def on_gpu(number):
     ],
 )
 def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
-    """`trainer.devices=[3]` means GPU 3 even before training has set the device, and in sampler processes, which do not know it."""
+    """The sampler gets the index of the trainer's GPU, also in sampler processes and before training has set the device.
+
+    ``trainer.devices=[3]`` means GPU 3.
+    """
     monkeypatch.setattr("hoptrain.samplers.loader.maker.torch_on_device", lambda: torch)  # memory is pinned if there is a device
     module = NodeDataModule(dataset, NeighborSampler([3]), batch_size=32, seed=0, **options)
     module.trainer = on_gpu(3)

@@ -59,7 +59,10 @@ class Stop(Callback):
 
 @pytest.mark.promise
 def test_a_run_that_is_resumed_in_mid_epoch(tmp_path):
-    """With 14 steps an epoch, the run stops in the second epoch; a worker made the batches before the stop."""
+    """A run stopped in its second epoch and resumed is bit-identical to an uninterrupted one.
+
+    An epoch has 14 steps; a worker made the batches before the stop.
+    """
     whole, model = fit(tmp_path)
     assert whole.global_step == 28
     for file in (tmp_path / "checkpoints").iterdir():
@@ -98,7 +101,7 @@ def test_validation_in_mid_epoch_changes_no_training(tmp_path):
 
 
 def test_two_ranks_learn_as_one():
-    """Each rank has half of every batch: memories are bit-identical, and gradients equal up to the order of summation."""
+    """Two ranks with half of every batch learn as one: memories are bit-identical, gradients equal up to the order of summation."""
     module = module_of()
     torch.manual_seed(0)
     models = [EventPredictor(module.num_nodes, 1, **SMALL, dropout=0.0) for _ in range(3)]
@@ -154,7 +157,7 @@ def test_the_command_learns(folder, capsys):
 
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train_as_one(folder, capsys):
-    """Memory and metrics equal those of one rank with batches of twice the size, up to the order of summation."""
+    """Two ranks have the memory and metrics of one rank with batches of twice the size, up to the order of summation."""
     found = []
     for number, size in ((1, 20), (2, 10)):
         options = f"--trainer.devices={number} --data.batch_size={size} --data.root=. --model.dropout=0 --model.lr=0.001 --trainer.default_root_dir=of{number}"
@@ -198,7 +201,7 @@ def test_events_are_not_predicted(folder, capsys):
 
 
 def test_the_nodes_memory_is_not_averaged(tmp_path):
-    """With buffers, Lightning's callback would average the node memory too, which events have written."""
+    """Weight averaging that includes buffers is rejected, since it would average the node memory, which events have written."""
     with refused("EMAWeightAveraging", "average buffer EventPredictor", "use_buffers: false"):
         fit(tmp_path, callbacks=[EMAWeightAveraging()])
     fit(tmp_path, callbacks=[EMAWeightAveraging(use_buffers=False)], max_epochs=1)

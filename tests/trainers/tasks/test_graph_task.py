@@ -156,7 +156,7 @@ def test_a_checkpoint_has_the_weights_and_asks_for_the_module(dataset, tmp_path)
 
 @pytest.mark.parametrize("sampler", [NeighborSampler([3, 3]), VRGCNSampler([2, 2])])
 def test_ddp_sends_nothing_of_the_data(dataset, sampler):
-    """DDP broadcasts rank 0's buffers before each forward pass; degrees or a table would add 4 bytes per node and step."""
+    """DDP sends no data of the graph: it broadcasts buffers before each forward pass, so degrees would add 4 bytes per node and step."""
     task = NodeClassifier(7, 3, 2)
     fit(dataset, task, sampler)
     assert len(task.degrees) == dataset.graph.num_nodes

@@ -82,7 +82,7 @@ def test_held_out_links_pass_no_message(folder):
 
 
 def groups(**changed):
-    """Return the data of ``folder`` with given splits: val and test have each link once, and no split has a link's reverse."""
+    """Return four groups' links without labels; val and test have each link once, and training links have both directions."""
     rng = np.random.default_rng(0)
     src, dst = np.nonzero(np.triu(rng.random((40, 40)) < 0.2, 1))
     order = rng.permutation(len(src))
@@ -103,7 +103,10 @@ def judged(data, model, **options):
 
 
 def ranks_in(predictor, module, candidates):
-    """Return the ranks of validation links, pair by pair; ``candidates`` returns the competing pairs of a link and side."""
+    """Return the ranks of validation links, computed pair by pair.
+
+    ``candidates`` yields for a link the competing pairs, once for each side.
+    """
     vectors = predictor.infer(np.arange(40))
     ranks = []
     with torch.no_grad():
@@ -116,7 +119,7 @@ def ranks_in(predictor, module, candidates):
 
 @pytest.mark.parametrize("decoder", ["dot", "complex"])
 def test_links_among_all_vertices(decoder):
-    """Known links of any split are removed from the ranking among all nodes."""
+    """In the ranks among all nodes, known links of any split do not compete."""
     data = groups()
     logged, predictor, module = judged(data, {"metric": "mrr", "decoder": decoder}, eval_negatives="all")
     known = set(zip(data.graph.indices.tolist(), data.graph.destinations().tolist(), strict=True))

@@ -41,7 +41,7 @@ F1 = partial(MulticlassF1Score, 3, average="macro")
 
 
 def data(**changed):
-    """Return 60 nodes of three classes, which noisy features tell."""
+    """Return 60 nodes of three classes, which noisy features reveal."""
     rng = np.random.default_rng(0)
     y = np.arange(60) % 3
     x = np.eye(3, 7, dtype=np.float32)[y] + rng.normal(0, 0.5, (60, 7)).astype(np.float32)
@@ -120,7 +120,7 @@ def logged(trainer):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_task_s_loss_given_as_an_own_one_trains_the_same(name):
-    """A loss of torch by rows, and a function that returns a mean, equal the task's own loss."""
+    """The task's loss trains the same weights if it is given as a torch loss or as a function that returns a mean."""
     loss = TASK_LOSSES.get(name, nn.CrossEntropyLoss)()
     trained = []
     for own in (None, loss, lambda outputs, y: loss(outputs, y)):
@@ -158,7 +158,7 @@ def test_several_labels_of_which_some_are_unknown():
 
 
 def test_targets_with_an_own_loss_and_metric():
-    """The data say that it is a regression, if the metric has no name."""
+    """With a custom metric and loss, targets are a regression: metrics equal those of ``rmse``, and a smaller value is better."""
     targets = data().x[:, 0]
     trained = {}
     for name, own in {"rmse": {"metric": "rmse"}, "own": {"metric": MeanSquaredError(squared=False), "loss": nn.MSELoss()}}.items():
@@ -180,7 +180,10 @@ def test_a_metric_is_logged_by_its_name():
 
 
 def test_a_collection_is_logged_by_its_names():
-    """Its first metric counts. One that stores all outputs is not computed in training, nor are the others."""
+    """A metric collection is logged by its names, and its first metric selects the checkpoint.
+
+    If a metric stores all outputs, no metric is computed in training.
+    """
     metrics = MetricCollection([F1(), ClasswiseWrapper(MulticlassAccuracy(3, average=None), prefix="class_")])
     module, model = made("nodes", metric=metrics)
     found = logged(fit(module, model))
@@ -192,7 +195,7 @@ def test_a_collection_is_logged_by_its_names():
 
 
 def test_metrics_of_links():
-    """Own metrics get the pairs, those of PyG the best destinations of each source."""
+    """Custom metrics of links get the pairs; PyG's metrics get the best destinations of each source."""
     by_name = {name: logged(fit(*made("links", metric=name)))[f"val_{name}"] for name in ("auc", "ap")}
     found = logged(fit(*made("links", metric=MetricCollection({"a": BinaryAUROC(), "b": BinaryAveragePrecision()}))))
     assert (found["val_a"], found["val_b"]) == pytest.approx((by_name["auc"], by_name["ap"]), rel=1e-4)
@@ -206,7 +209,7 @@ def test_metrics_of_links():
 
 
 def test_metrics_of_triples_and_events():
-    """Own metrics of triples get the logits of all entities, without other known answers: the accuracy of the best ten is hits@10."""
+    """Custom metrics of triples get the logits of all entities except other known answers, so the accuracy of the best ten is hits@10."""
     found = logged(fit(*made("kg", metric=MulticlassAccuracy(20, top_k=10, average="micro"))))
     assert found["val_MulticlassAccuracy"] == pytest.approx(found["val_hits@10"])
     assert found.keys() - {"val_MulticlassAccuracy"} == logged(fit(*made("kg"))).keys()
@@ -220,7 +223,7 @@ def test_metrics_of_triples_and_events():
 
 @pytest.mark.parametrize("name", TASKS)
 def test_an_own_optimiser_and_schedule(name, caplog):
-    """Embeddings with sparse gradients get dense ones if the optimiser takes no sparse ones."""
+    """A custom optimiser and schedule are used; embeddings get dense gradients if the optimiser does not support sparse ones."""
     caplog.set_level(logging.INFO)
     optimizer = partial(torch.optim.RMSprop, lr=0.01)
     module, model = made(name, optimizer=optimizer, lr_scheduler=partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5))
@@ -253,7 +256,7 @@ class Stop(Callback):
 
 
 def test_a_run_with_all_of_them_resumes_in_mid_epoch(tmp_path):
-    """Weights, the schedule and the epoch's metrics are those of an uninterrupted run."""
+    """A resumed run with a custom loss, metric, optimiser and schedule has the weights and metrics of an uninterrupted one."""
 
     def run(*callbacks, ckpt_path=None):
         options = {"loss": nn.CrossEntropyLoss(label_smoothing=0.1), "metric": MetricCollection([F1(), MulticlassAccuracy(3)])}

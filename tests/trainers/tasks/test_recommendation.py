@@ -46,7 +46,7 @@ def fit(module, model, **options):
 
 
 def test_steps_are_those_of_pygs_example():
-    """With the same pairs and initial embeddings, embeddings are equal after two epochs."""
+    """With the same pairs and initial embeddings, hoptrain and PyG's example have equal embeddings after two epochs."""
     module, model = parts()
     theirs = OfPyG(USERS + ITEMS, 8, 2)
     theirs.embedding.load_state_dict(model.table.state_dict())
@@ -67,7 +67,7 @@ def test_steps_are_those_of_pygs_example():
 
 @pytest.mark.parametrize("metric", ["recall@5", "ndcg@3"])
 def test_the_score_is_counted_out(metric):
-    """The metric ranks all items that are no training links of the user; links of other splits count as negatives."""
+    """The metric ranks all items except those of the user's training links; links of other splits count as negatives."""
     data = shop()
     module, model = parts(data, metric=metric)
     logged = fit(module, model).callback_metrics[f"val_{metric}"].item()
@@ -122,7 +122,7 @@ class Stop(Callback):
 
 @pytest.mark.parametrize("embeddings", ["sparse", "dense"])
 def test_killed_and_resumed_with_other_workers(embeddings, tmp_path):
-    """Five steps an epoch, resumed within the second, with two workers and then none; even optimiser moments are bit-identical."""
+    """A run with two workers that is killed in the second epoch and resumed without workers is bit-identical, even in Adam's moments."""
     shop().save(tmp_path / "data")
 
     def run(workers, *callbacks, ckpt_path=None):
@@ -151,7 +151,7 @@ def with_edge(source, destination):
 
 
 def test_the_configuration_trains(tmp_path, monkeypatch, capsys):
-    """The command line passes all options to the model."""
+    """The configuration trains on small data: the command line passes all options to the model."""
     monkeypatch.chdir(tmp_path)
     shop().save(tmp_path / "shop")
     small = ["--data.dataset", "shop", f"--data.sampler.dst_range=[{USERS}, {USERS + ITEMS}]", "--trainer.max_epochs=1"]

@@ -41,7 +41,7 @@ def test_a_loss_counts_each_example_once():
 
 @pytest.mark.parametrize("make", [lambda: NodeClassifier(4, 3, 1), lambda: ItemClassifier(nn.Linear(4, 3), 3)])
 def test_weights_on_cuda_are_updated_in_one_kernel(monkeypatch, make):
-    """Adam is fused, unless Lightning clips gradients in mixed precision, where it rejects fused optimisers."""
+    """On CUDA, Adam is fused, unless Lightning clips gradients in mixed precision, for which it rejects fused optimisers."""
     model, other = make(), make()
     for each in (model, other):
         each.hparams.update(lr=0.1, weight_decay=0.0)

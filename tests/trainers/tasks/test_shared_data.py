@@ -29,7 +29,7 @@ class Model(NodeClassifier):
 
 
 class Data(NodeDataModule):
-    """A data module that fails when the second ``fit`` begins, while workers of the first run."""
+    """A data module that can fail in ``setup`` of the second ``fit``, while workers of the first ``fit`` run."""
 
     failing = ""
 

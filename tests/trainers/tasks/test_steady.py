@@ -38,7 +38,7 @@ def run(data, folder, epochs, ckpt_path=None, **options):
 
 
 def by_definition(task, data, nodes):
-    """Compute T of each node by a loop over its in-edges."""
+    """Compute T(v) of each node by a loop over its in-edges."""
     graph, states = data.graph, task.states
     rows = torch.cat([torch.from_numpy(data.x), states], 1)
     found = []

@@ -135,7 +135,7 @@ def test_each_switch_works_or_is_refused(dataset, switches, wanted, is_of_loader
 
 
 def test_lightning_does_not_shard_what_the_data_module_has_sharded(dataset):
-    """Lightning's default ``use_distributed_sampler=True`` would shard each rank's seeds again."""
+    """Lightning does not shard the data module's loaders again, although ``use_distributed_sampler`` is True by default."""
     data = NodeDataModule(dataset, NeighborSampler([3]), num_workers=0)
     data.trainer = trainer = Trainer(accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_checkpointing=False)
     evaluated = data.val_dataloader()

@@ -50,7 +50,7 @@ def trainer_of(folder, callbacks=(), **options):
 
 @pytest.mark.parametrize("decoder", ["distmult", "complex", "transe", "rotate"])
 def test_the_loss_among_all_entities_is_the_cross_entropy(decoder):
-    """Tested in both directions; with K negatives, the mean over draws estimates the same sum over entities."""
+    """The loss among all entities is the cross-entropy in both directions; with K negatives, the mean over draws estimates the same sum."""
     module = module_of((), num_negatives=None)
     model = model_of(module, decoder=decoder, dropout=0.0)
     batch = next(iter(module.train_dataloader())).to("cpu")
@@ -83,7 +83,7 @@ def test_the_loss_among_all_entities_is_the_cross_entropy(decoder):
 
 
 def test_scores_are_counted_out(tmp_path, monkeypatch):
-    """Ranks equal a loop, also with several chunks and R-GCN; each rank evaluates a part of the triples."""
+    """Metrics equal those of ranks computed in a loop, also with several chunks and R-GCN; the ranks share the triples."""
     monkeypatch.setattr(ranks, "MOST_NUMBERS", 500)
     module = module_of()
     model = model_of(module)
@@ -117,7 +117,10 @@ class Stop(Callback):
 
 @pytest.mark.parametrize("fanouts", [(), (3, 2)])
 def test_a_run_that_is_resumed_in_mid_epoch(tmp_path, fanouts):
-    """With twelve steps an epoch, the run stops in the second epoch; a worker made the earlier batches. Optimiser moments are equal too."""
+    """A run stopped in its second epoch and resumed is bit-identical, even in Adam's moments.
+
+    An epoch has twelve steps; a worker made the batches before the stop.
+    """
 
     def fit(workers=0, callbacks=(), ckpt_path=None):
         module = module_of(fanouts, num_workers=workers)
@@ -172,7 +175,10 @@ def command(name, *options):
 
 @pytest.mark.parametrize("decoder", ["distmult", "complex", "rotate"])
 def test_the_command_learns(folder, capsys, decoder):
-    """Other true tails are filtered, so a model that learns the groups has rank 1. TransE is excluded: no translation leads around a ring."""
+    """The command trains a model with a test MRR above 0.5.
+
+    Other true tails are filtered, so a model that learns the groups has rank 1. TransE is excluded: no translation leads around a ring.
+    """
     assert command("fit", "--trainer.max_epochs", "8", "--model.decoder", decoder) in (0, None)
     assert float(capsys.readouterr().out.rsplit("test MRR ", 1)[1].split()[0]) > 0.5
     last = next((folder / "runs").rglob("last.ckpt"))
@@ -182,7 +188,7 @@ def test_the_command_learns(folder, capsys, decoder):
 
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_and_one_judge_alike(folder, capsys):
-    """With the same weights, two ranks that share entities and queries compute the metrics of one."""
+    """Two ranks that share entities and queries compute the metrics of one rank with the same weights."""
     assert command("fit") in (0, None)
     capsys.readouterr()
     test = ("test", "--config", "run.yaml", "--data.root=.", "--ckpt_path", next((folder / "runs").rglob("last.ckpt")))

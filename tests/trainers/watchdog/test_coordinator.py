@@ -118,7 +118,7 @@ def test_a_rank_that_works_long_before_it_arrives(coordinator):
 
 
 def test_ranks_that_all_wait_before_they_arrive_may(coordinator):
-    """Ranks may wait for a download or a lock before the rendezvous."""
+    """Ranks may wait for a download or a lock without limit before the rendezvous."""
     assert go_on(coordinator, 600, ("still",) * 3) == (None, 600)
 
 

@@ -186,7 +186,7 @@ def test_ranks_that_end_in_order_say_nothing(ranks, action):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_without_its_watch_ends(ranks, victim):
-    """Watchdogs are lost if a whole machine goes down."""
+    """A rank whose watchdog was killed ends, and so do the other ranks; watchdogs are lost if a whole machine goes down."""
     ranks.start("wait", "wait", "wait")
     (watch,) = set(of_session(ranks.ranks[victim].pid)) - {ranks.ranks[victim].pid}
     os.kill(watch, signal.SIGKILL)

@@ -189,7 +189,7 @@ def test_a_failed_download_leaves_nothing_behind(content, tmp_path, monkeypatch)
 
 
 def papers100m(folder, **changes):
-    """Write the binary layout with changes, and read it."""
+    """Write ogbn-papers100M in its binary layout with the given changes, and read it."""
     write_binary(folder / "ogbn_papers100M", **changes)
     return load_dataset("ogbn-papers100M", root=folder)
 

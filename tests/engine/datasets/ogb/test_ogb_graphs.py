@@ -89,7 +89,7 @@ def more_features_than_edges(cache):
 
 
 def without(folder, file):
-    """Read the data set without one of its files."""
+    """Write a data set without ``file``, and read it."""
     (write(folder, SEVERAL) / file).unlink()
     load_small_graphs("ogbg-molpcba", root=folder)
 

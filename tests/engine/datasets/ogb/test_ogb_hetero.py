@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 
 def edges_by_id(columns):
-    """Return the ends (2, E) in the order of edge ids, which is that of the file."""
+    """Return the ends (2, E) in the order of edge ids, which is the order of the file."""
     ends = np.stack([columns.indices, columns.destinations()])
     return ends[:, np.argsort(columns.ids_of(np.arange(columns.num_edges)))]
 

@@ -44,7 +44,7 @@ def pairs(data, split):
 
 @pytest.mark.parametrize("as_array", [lambda array: array, torch.from_numpy])
 def test_pairs_that_are_none_for_all_links(as_array, tmp_path):
-    """Negatives common to all links are stored as NumPy arrays or as tensors."""
+    """Negatives that all links share are read from NumPy arrays and from tensors."""
     write(tmp_path, "ogbl-ddi", pooled(as_array))
     data = load_dataset("ogbl-ddi", root=tmp_path)
     assert (data.name, data.graph.num_nodes, data.graph.num_edges, data.x) == ("ogbl-ddi", 6, 11, None)
@@ -59,7 +59,7 @@ def test_pairs_that_are_none_for_all_links(as_array, tmp_path):
 
 
 def test_pairs_that_are_none_for_each_link(tmp_path):
-    """Each link has negatives of its own in ogbl-citation2's layout, which also has features."""
+    """In ogbl-citation2's layout, which also has features, each link has its own negatives."""
     parts = {"train": {"source_node": TRAIN[:, 0], "target_node": TRAIN[:, 1]}}
     for file, own in (("valid", VALID), ("test", TEST)):
         parts[file] = {"source_node": own[:, 0], "target_node": own[:, 1], "target_node_neg": np.arange(3) + np.zeros((len(own), 1), int)}

@@ -1,4 +1,4 @@
-"""Tables that pandas reads in pieces equal those read line by line."""
+"""Tables that pandas reads in pieces equal tables that Python reads line by line."""
 
 import gzip
 import os
@@ -47,7 +47,10 @@ def read(path, **options):
 
 
 def as_stored(cell):
-    """The number of a cell as data sets have it, since pandas and Python differ in the last place of some doubles; or its text."""
+    """Return a cell's number as data sets store it (float32), or its text.
+
+    Pandas and Python differ in the last place of some doubles.
+    """
     number = as_number(str(cell))
     return float(np.float32(number)) if np.isfinite(number) else str(cell)
 
@@ -117,7 +120,7 @@ def two_columns_of_one_name(tmp_path):
 
 
 def compressed(folder, bent):
-    """Compress a table, damage the bytes with ``bent``, and read it."""
+    """Write a compressed table whose bytes ``bent`` has damaged, and read it."""
     content = gzip.compress("".join(f"{i} {i * 7919 % 1000}\n" for i in range(5000)).encode())
     (folder / "t.gz").write_bytes(bent(content))
     list(Table(folder / "t.gz").pieces({"0": "id", "1": "id"}, BadRows()))
@@ -129,7 +132,7 @@ def damaged(content):
 
 
 def line_of_20_mib(folder, monkeypatch, name, text):
-    """Some MB of gzip may expand to some GB, so the length of a line is limited."""
+    """Read a table with a cell of 20 MiB; lines are limited, since some MB of gzip may expand to some GB."""
     monkeypatch.setattr(rows, "BYTES", 2)
     content = text.format("7" * (20 << 20)).encode()
     (folder / name).write_bytes(gzip.compress(content) if name == "t.gz" else content)

@@ -77,7 +77,7 @@ def test_a_typed_graph(tmp_path):
 
 
 def test_labels_of_several_types(tmp_path):
-    """Each load selects the labels of one type; a type without labels is accepted, since link tasks need none."""
+    """A data set is loaded with the labels of one type; a type without labels is accepted, since link tasks need none."""
     folder = str(write(tmp_path / "mine", **{"nodes/author": "id,a,label,split\n10,1,0.5,train\n-3,0,,\n12,1,-2e3,val\n"}))
     with refused("author, paper", "labels one type trained", "seed_type data.seed_type"):
         load_hetero_dataset(folder)
@@ -145,7 +145,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
 
 
 def changed(folder, name, text):
-    """Write the tables with another text for one of them, and read all."""
+    """Write the tables with ``text`` for the table ``name``, and read all."""
     return load_hetero_dataset(str(write(folder / "mine", **{name: text})))
 
 

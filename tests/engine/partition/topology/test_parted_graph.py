@@ -72,7 +72,7 @@ def test_what_cannot_be_parted(data, tmp_path):
 
 
 def test_a_run_that_was_left():
-    """One machine leaves epoch run 1 before its second round; the other one notices there, and both continue in run 2."""
+    """If a machine leaves epoch run 1 before its second round, the other machine notices there, and both continue in run 2."""
     exchanges = [RunExchange(exchange) for exchange in LocalExchange.among(2)]
 
     def say(machine, run, word):

@@ -137,7 +137,7 @@ def check_subsets(drawn, degree, fanout):
 
 @pytest.mark.parametrize(("degree", "fanout"), [(100, 10), (300, 70)])
 def test_every_neighbour_equally_likely(degree, fanout):
-    """Checks single neighbours, since beyond 64 neighbours there are too many subsets."""
+    """Each neighbour is drawn with the same frequency; for columns beyond 64 neighbours there are too many subsets to count."""
     indptr, indices = column_graph([degree] * 2000)
     out_indptr, edges, _ = sample(indptr, indices, range(2000), fanout)
     counts = np.bincount(np.concatenate(offsets_of(indptr, range(2000), out_indptr, edges)), minlength=degree)

@@ -41,7 +41,10 @@ def test_many_draws():
 
 
 def test_masses_are_those_of_the_table():
-    """The alias table has one entry that is always kept, one that never is, and one kept half of the time."""
+    """``table_masses`` adds up each node's mass.
+
+    One entry of the alias table is always kept, one never, and one half of the time.
+    """
     masses = np.empty(3, np.int64)
     inclusion.table_masses(np.array([2**32 - 1, 0, 2**31], np.uint32), np.array([0, 2, 0], np.int32), masses)
     assert masses.tolist() == [2**32 + 2**31, 0, 2**32 + 2**31]

@@ -31,12 +31,12 @@ def widened(bits):
 
 
 def launched(machine, kernel, grid, arguments):
-    """Launch a kernel with as many threads as users' launches have."""
+    """Launch a kernel with the number of threads that users' launches have."""
     machine.run("aggregate", kernel, *grid, arguments)
 
 
 def given(machine, case, numbers, word, *, heads=1, head_width=2, weighted=False, scaled=False):
-    """Return the block, its rows as added by the kernels, the options, and the leading arguments of all kernels."""
+    """Return a block's offsets and sources, its rows as the kernels add them, the options, and the leading arguments of all kernels."""
     rng, kind = np.random.default_rng(1), sum_type(numbers)
     ptr, ind = block_of(case)
     rows = rng.standard_normal((14, heads * head_width * word)).astype(kind)

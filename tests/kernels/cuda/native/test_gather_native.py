@@ -75,7 +75,7 @@ def test_parts_and_the_rest_of_the_table(machine, row_bytes, num_parts):
 @pytest.mark.parametrize(("row_bytes", "shift"), [(400, 0), (400, 16), (200, 8), (28, 4), (6, 2), (5, 1), (1200, 112), (2, 126)])
 @pytest.mark.parametrize("hot", [None, HOT], ids=["whole", "parts"])
 def test_lines_of_host_memory(machine, row_bytes, shift, hot):
-    """Rows start anywhere in a cache line."""
+    """Rows in pinned host memory are gathered correctly, wherever in a cache line they start."""
     rows = table_of(row_bytes)
     found = gather(machine, rows, IDS, hot=hot, num_parts=2 if hot is not None else 0, pinned=True, shift=shift)
     assert found.tobytes() == rows[IDS].tobytes()
@@ -83,7 +83,7 @@ def test_lines_of_host_memory(machine, row_bytes, shift, hot):
 
 @pytest.mark.parametrize("pinned", [True, False])
 def test_threads_side_by_side_read_whole_lines(pinned):
-    """The first thread of a warp reads from the start of a cache line, wherever the row starts."""
+    """From pinned memory, the first thread of a warp reads from the start of a cache line, wherever the row starts."""
     _, reads = launch(Host(), table_of(400), IDS, pinned=pinned)
     threads, addresses = reads.T
     assert len(threads) == len(IDS) * 25

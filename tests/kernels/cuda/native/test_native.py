@@ -40,7 +40,10 @@ def test_rows_of_a_table_are_gathered_by_it(cupy, dtype, shape, word, placement,
 
 @simulated
 def test_rows_of_three_peers_and_of_the_host(cupy):
-    """The rows of one GPU are 4-byte aligned only, so those of the whole table are read in words of 4 bytes."""
+    """Rows of three GPUs and of the host are gathered together.
+
+    The rows of one GPU are 4-byte aligned only, so those of the whole table are read in words of 4 bytes.
+    """
     table = np.random.default_rng(0).integers(0, 2**63, (40, 4), np.uint64)
     where = np.full(40, -1, np.int32)
     hot = np.random.default_rng(1).permutation(40)[:23]
@@ -64,7 +67,7 @@ def _refused(*args, **options):
 @simulated
 @pytest.mark.parametrize("fault", ["import", "source", "compile"])
 def test_cupy_that_does_not_work_is_passed_over(cupy, monkeypatch, fault):
-    """Numba's kernels gather instead, and one warning gives the reason, for any number of tables."""
+    """If CuPy does not work, Numba's kernels gather, and one warning gives the reason, for any number of tables."""
     if fault == "import":
         monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(cupy, {"import": "run", "source": "RawModule", "compile": "compile"}[fault], _refused)

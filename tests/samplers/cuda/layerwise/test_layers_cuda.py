@@ -29,7 +29,7 @@ def small():
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_equal_to_the_cpu(small, name):
-    """Batches differ in size; the last seed has no in-edges, so it has no candidates."""
+    """Batches of several sizes equal the CPU's, also with a last seed that has no in-edges and so no candidates."""
     check_bulks(SAMPLERS[name], small, [[[3, 0, 35], [38]], [[5]]])
 
 

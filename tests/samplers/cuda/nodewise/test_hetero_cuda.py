@@ -77,7 +77,7 @@ def all_contents(batch):
 
 @pytest.mark.parametrize("with_rows", [True, False])
 def test_the_loader_gives_the_batches_of_the_cpu(typed, with_rows):
-    """All batches of the epoch are kept, so that later ones could overwrite them."""
+    """A loader makes the CPU's batches on CUDA; they are kept to the end of the epoch, so that overwritten batches would show."""
     data = data_of(typed, with_rows)
     found, expected = (
         [all_contents(batch) for batch in list(SampleLoader(data, HeteroSampler([2, 2], "p"), device=device, batch_size=4, seed=3))]
@@ -88,7 +88,7 @@ def test_the_loader_gives_the_batches_of_the_cpu(typed, with_rows):
 
 
 def test_a_worker_writes_what_it_samples_on_the_device(typed):
-    """Calls the worker's code in this process, because in the simulator a worker's kernels would take minutes."""
+    """A worker's code makes the CPU's batches on CUDA; it runs in this process, since a worker's kernels would take minutes in the simulator."""
     batches = []
     for device in ("cuda", "cpu"):
         task = SampleLoader(data_of(typed), HeteroSampler([2, 2], "p"), device=device, batch_size=4).task

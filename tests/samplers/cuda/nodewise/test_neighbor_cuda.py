@@ -104,7 +104,7 @@ def test_all_neighbours(small_graph, fanouts, expand, schedule):
 
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_equal_to_the_reference(small_graph, expand):
-    """Compares with the slow reference, since CUDA and CPU kernels share some code."""
+    """Batches on CUDA equal those of the slow reference, which shares no code with the CUDA and CPU kernels."""
     tables = build_alias_tables(small_graph)
     sampler = NeighborSampler([4, 3], replace=True, weighted=True, expand=expand)
     batch = sampler.sample(small_graph, np.array([5, 0, 9]), seed=11, workspace=on_cuda("classes"))
@@ -125,7 +125,7 @@ def column_graph(degrees):
 @pytest.mark.parametrize("schedule", ["sample", "thread", "warp", "block", "grid"])
 @pytest.mark.parametrize("mode", ["distinct", "replace"])
 def test_degrees_around_the_fanout(mode, schedule):
-    """Degrees are 0, 1, fanout, fanout + 1, and those at which the algorithm for distinct draws changes."""
+    """Batches equal the CPU's for nodes of degree 0, 1, fanout and fanout + 1, and at limits of the algorithms for distinct draws."""
     graph = column_graph([0, 1, 35, 36, 33, 32, 31, 64, 65, 200])
     check_equal(graph, [35], [np.arange(10), np.array([9, 3])], schedule, mode=mode)
 
@@ -153,7 +153,7 @@ def test_an_adjacency_list_that_just_fits_into_shared_memory(schedule, room):
 
 @pytest.mark.parametrize("requests", [1, 2, 3, 4, 6, 7, 13])
 def test_the_work_of_one_transit_at_the_borders_of_its_class(requests):
-    """Every batch has the same seed with one unit of work, so the work of the node is the number of batches."""
+    """Batches equal the CPU's at the borders of a node's work classes; each batch adds one unit of work to the same node."""
     check_equal(column_graph([9, 4]), [3], [np.array([0])] * requests, "classes")
 
 

@@ -63,7 +63,7 @@ def test_equal_to_the_cpu(small, name, kernel):
 
 
 def test_walks_for_which_a_packed_table_is_too_small(graph):
-    """The walks are repeated with a larger table."""
+    """If a packed table is too small for the walks, they are repeated with a larger table and equal the CPU's."""
     program, space = RandomWalk(60, num_walks=8), workspace("sample", cache_bytes=0)
     seeds = [np.array([3, 8])]
     assert equal(program.sample_bulk(graph, seeds, workspace=space)[0], program.sample_bulk(graph, seeds)[0])
@@ -71,7 +71,7 @@ def test_walks_for_which_a_packed_table_is_too_small(graph):
 
 
 def test_a_graph_without_weights_in_pinned_memory(small):
-    """The weight tables are empty, and an empty array has no device address."""
+    """A graph without weights can be in pinned memory, although its weight tables are empty and empty arrays have no device address."""
     space = Workspace(device="cuda", kernel="sample", placement="pinned")
     space.on_device.thresholds = TESTED
     seeds = [np.array([1, 5, 7])]
@@ -87,7 +87,7 @@ def test_weights_are_seen():
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("program", [Beyond([2]), BeyondAtTheEnd([2, 2]), BeyondWalk()], ids=lambda program: type(program).__name__)
 def test_an_edge_that_is_none_of_the_transit(small, program, kernel):
-    """The message names the draw that the CPU would reach first."""
+    """If a program returns an edge that is not the transit node's, the message is that of the CPU: it names the first wrong draw."""
     bulk = [np.array([39, 38]), np.array([7, 3, 0])]
     with pytest.raises(InputError) as on_cpu:
         program.sample_bulk(small, bulk)

@@ -19,7 +19,7 @@ def small():
 
 @pytest.mark.parametrize(("size", "ratio", "split"), [(9, 0.4, [1, 2, 30]), (40, 1, [0, 39]), (5, 0.01, range(40))])
 def test_equal_to_the_cpu(small, size, ratio, split):
-    """Includes graphs in which a walk reaches all nodes that it can, and draws further roots without success."""
+    """Batches equal the CPU's, also if a walk has reached all nodes that it can and draws further roots without success."""
     sampler = RippleWalkSampler(size, ratio).prepare(small, np.array(split))
     check_bulks(sampler, small, [[ONE], [ONE] * 2])
 

@@ -83,7 +83,7 @@ def plain(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory):
-    """Return such a graph with three node types, and times and weights for some relations."""
+    """Return a graph like ``plain``, with three node types, and times and weights for some relations."""
     draw, edges, further = np.random.default_rng(1), {}, {"weights": {}, "times": {}}
     for relation, size in SIZES.items():
         source, destination = (NUM[kind] for kind in (relation[0], relation[2]))

@@ -54,7 +54,10 @@ def test_what_a_command_wrote():
 
 
 def test_a_command_with_some_grace_can_end_what_it_started():
-    """The signal that ends a command does not reach process groups of its children, such as those of ``hoptrain doctor``."""
+    """A command that runs out of time can end its own children during ``grace`` seconds.
+
+    The signal that ends it does not reach their process groups, as with ``hoptrain doctor``.
+    """
     code = """
 import subprocess, sys
 from hoptrain.trainers.commands.checks.child import run_within

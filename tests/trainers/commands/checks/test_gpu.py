@@ -41,7 +41,7 @@ def finds(): return (Path(os.environ["HOPTRAIN_NUMBA_ROOT"]) / "code").read_text
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """Make a check of one of the ``FAKES``, which children can import."""
+    """Return a function that makes a check of one of the ``FAKES``, which child processes can import."""
     (tmp_path / "gpu_fakes.py").write_text(FAKES)
     monkeypatch.syspath_prepend(tmp_path)
     return lambda function, **options: gpu.Check(function, f"gpu_fakes:{function}", f"mend {function}", **options)
@@ -66,7 +66,10 @@ def test_a_check_finds_the_machine_code_of_those_before(fake):
 
 
 def test_some_checks_run_at_once_and_end_with_whoever_asks(fake):
-    """Four checks wait until all four run; then one fails and three remain."""
+    """Some checks run at the same time, and running checks end if the caller closes the iterator.
+
+    Four checks wait until all four run; later five checks hang.
+    """
     waits = [fake("meets") for _ in range(gpu.AT_ONCE)]
     assert [finding.found for finding in gpu.findings(waits)] == ["all are here"] * gpu.AT_ONCE
     asked = gpu.findings([fake("fine"), *(fake("hangs") for _ in range(5))])
@@ -90,7 +93,7 @@ def test_every_check_is_there():
 
 
 def test_the_first_things_come_first():
-    """A check runs after those that it relies on."""
+    """Checks are listed after those that they rely on, and "sampling" is last."""
     names = [check.name for check in gpu.CHECKS]
     assert names[:3] == ["numba.cuda", "device", "kernel"]
     assert names.index("kernel") < names.index("kernel cache")

@@ -80,7 +80,7 @@ def test_machine_code_that_is_not_read_is_found(on_device, monkeypatch, hits):
 
 @pytest.mark.parametrize("shift", [0, 1])
 def test_memory_that_is_not_the_other_process_s_is_found(on_device, monkeypatch, shift):
-    """``shift`` rows are missing at the start of the shared memory."""
+    """The check fails if the second process sees memory from another address, here shifted by ``shift`` rows."""
     lent = cuda.device_array((10, 100), np.int64)
     monkeypatch.setattr(gpu_numba, "ProcessPoolExecutor", lambda number, mp_context: ThreadPoolExecutor(number))
     monkeypatch.setattr(gpu_numba, "lend", lambda shape, dtype: (lent, "handle"))
@@ -96,7 +96,7 @@ ARRAY = type(cuda.to_device(np.empty(0)))
 
 
 class Lent:
-    """A device array over the memory of a tensor: the simulator's, with the address that torch and Numba exchange."""
+    """A device array over a tensor's memory: it copies in the simulator, and has the address that torch and Numba exchange."""
 
     def __init__(self, tensor):
         self.inside = ARRAY(tensor.numpy())
@@ -108,7 +108,7 @@ class Lent:
 
 @pytest.fixture
 def stand_in(on_device, monkeypatch):
-    """A stub of torch that treats the simulator as its device."""
+    """Replace torch on a GPU by a stub that treats the simulator as its device, and return the stub."""
     real = gpu_numba.copy
 
     def copy(source, target, stream=0):
@@ -191,7 +191,7 @@ def test_peers(on_device, monkeypatch, number, found):
 
 
 class Reused:
-    """A stub of a sampler's stream whose memory is one block, so that the next rows overwrite the previous ones."""
+    """A stub of a sampler's stream that reuses its blocks of memory, so that with one block the next rows overwrite the previous ones."""
 
     numba = 0
 
@@ -213,7 +213,7 @@ class Reused:
 
 @pytest.mark.parametrize(("blocks", "fails"), [(4, False), (1, True)])
 def test_rows_that_are_overwritten_are_found(on_device, monkeypatch, blocks, fails):
-    """Sums are taken after all rows were written, as in a training that lags behind the sampler."""
+    """The check fails if rows are overwritten before they are summed, which happens after all were written, as in a slow training."""
     monkeypatch.setattr(gpu_engine, "STEPS", 4)
     monkeypatch.setattr(gpu_engine, "WIDTH", 8)
     monkeypatch.setattr(gpu_engine, "needs_torch", lambda: None)

@@ -59,7 +59,7 @@ def test_locked_memory(monkeypatch, limit, found):
 
 @pytest.fixture
 def cgroup(monkeypatch, tmp_path):
-    """Replace /sys/fs/cgroup and /proc by folders with these files."""
+    """Return a function that replaces /sys/fs/cgroup and /proc by folders with the given files."""
 
     def replace(own="0::/", **files):
         monkeypatch.setattr(limits, "CGROUP", tmp_path / "cgroup")

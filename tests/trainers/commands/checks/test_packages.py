@@ -8,7 +8,7 @@ from hoptrain.trainers.commands.checks.finding import GIB, Finding
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Replace the list of installed packages."""
+    """Return a function that replaces the versions of the installed packages; all other packages are missing."""
 
     def replace(**versions):
         def version(name):
@@ -23,13 +23,13 @@ def installed(monkeypatch):
 
 @pytest.fixture
 def torch_facts(monkeypatch):
-    """Replace the facts that torch reports."""
+    """Return a function that replaces the facts that torch reports."""
     return lambda **facts: monkeypatch.setattr(packages, "torch_facts", lambda: facts)
 
 
 @pytest.fixture
 def driver(monkeypatch, tmp_path):
-    """Replace /proc, with or without a driver in it."""
+    """Return a function that replaces /proc by a folder with the given driver version, or without a driver."""
 
     def replace(text):
         monkeypatch.setattr(machine, "PROC", tmp_path)

@@ -110,7 +110,7 @@ def test_scores_are_those_of_one_machine(tmp_path, monkeypatch, plain, arch, gra
 
 @pytest.mark.parametrize("graph", ["replicated", "partitioned"])
 def test_a_rank_holds_its_share_of_a_layer_and_a_chunk(tmp_path, monkeypatch, plain, graph):
-    """Counts the rows of layer inputs that exist at a time, whether computed or fetched."""
+    """During inference a rank holds only its shard of a layer's rows and the inputs of a few chunks, computed or fetched."""
     data, chunk = plain["stored"], 150
     write_partition(data, tmp_path / "parts", MACHINES, "range", graph=graph)
     model, number = model_of("sage", data), data.graph.num_nodes

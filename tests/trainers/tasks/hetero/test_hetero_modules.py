@@ -62,7 +62,7 @@ def test_to_hetero_is_trained_and_evaluated_as_on_the_whole_graph(kind):
 
 
 def test_han_along_metapaths_learns():
-    """An author's papers have the author's class; node types that end no metapath are unused."""
+    """HAN learns authors' classes from metapaths, since an author's papers have its class; node types that end no metapath are unused."""
     torch.manual_seed(0)
     random, authors = np.random.default_rng(0), np.arange(300) % 60
     papers = authors % 3 + 3 * random.integers(0, 30, 300)
@@ -103,7 +103,7 @@ class OfBlocks(nn.Module):
 
 
 def test_a_module_of_blocks():
-    """The same weights give the same logits, with and without layer-wise inference."""
+    """A custom module over blocks gives the logits of ``HeteroGNN`` with the same weights."""
     data = hetero_module(hetero_data())
     inner, model = hetero_classifier(data), HeteroClassifier(model=OfBlocks(data))
     model.model.gnn.load_state_dict(inner.model.state_dict())
@@ -155,7 +155,10 @@ def test_targets():
 
 
 def test_class_weights(monkeypatch):
-    """The loss of a step is each node's cross-entropy times N / (C n)."""
+    """With class weights, the loss of a step is the mean of each node's cross-entropy times N / (C n).
+
+    C is the number of classes, and n the number of the N training nodes with the node's class.
+    """
     y = np.where(np.arange(90) % 10 == 0, 2, np.arange(90) % 2)
     data = hetero_module(hetero_data(y=y))
     model = hetero_classifier(data, class_weight="balanced", dropout=0.0)

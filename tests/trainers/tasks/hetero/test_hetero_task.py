@@ -44,7 +44,7 @@ def fit(folder, workers=0, callbacks=(), **options):
 
 
 def test_killed_and_resumed_with_other_workers(tmp_path):
-    """Resumed within the second epoch, with two workers and then none; even the moments of embeddings are bit-identical."""
+    """A run with two workers that is killed in the second epoch and resumed without workers is bit-identical, even in Adam's moments."""
     hetero_data().save(tmp_path / "data")
     whole = fit(tmp_path)
     for file in (tmp_path / "checkpoints").iterdir():
@@ -81,7 +81,7 @@ def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
 
 
 def test_features_of_edges_are_learnt_from(tmp_path):
-    """Node features are noise, and edge features reveal the class; the command line gets their width from the data."""
+    """A model learns classes from edge features, as node features are noise; the command line gets their width from the data."""
     data, relation = hetero_data(), ("author", "writes", "paper")
     columns, x = data.graph.relations[relation], np.random.default_rng(1).random((90, 3), dtype=np.float32)
     rows = np.empty((columns.num_edges, 3), np.float32)
@@ -105,7 +105,7 @@ def test_features_of_edges_are_learnt_from(tmp_path):
 
 
 def test_a_step_weighs_seeds_alike(monkeypatch):
-    """The loss is the sum over a rank's seeds, divided by the seeds of all ranks."""
+    """The loss of a step is the sum over a rank's seeds, divided by the number of seeds of all ranks."""
     module = hetero_module(hetero_data())
     model = hetero_classifier(module, dropout=0.0)
     trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
@@ -167,7 +167,7 @@ def test_nodes_of_a_graph_without_labels_are_predicted():
 
 
 def load(**changes):
-    """Return a data module of the data with changes."""
+    """Return the training loader of a data module whose data have the given changes."""
     return hetero_module(hetero_data(**changes)).train_dataloader()
 
 

@@ -19,7 +19,7 @@ SPLITS = {"train": np.arange(40), "val": np.arange(40, 50), "test": np.arange(50
 
 
 def pyg_graphs(y, x=None, edges=True):
-    """Return sixty rings with chords; ``y`` is a function of a graph's number and its features."""
+    """Return sixty rings with chords; the labels are ``y`` of a graph's index and its features."""
     generator = torch.Generator().manual_seed(2)
     graphs = []
     for number in range(60):
@@ -96,7 +96,7 @@ def test_labels_that_are_unknown():
 
 
 def test_unknown_labels_are_no_zeros():
-    """Unknown labels do not count as 0; an example without known labels has no loss."""
+    """Unknown labels do not count as 0, and an example without known labels has the loss 0."""
     module = module_of(several, edges=False)
     model = model_of(module, metric="ap").double()
     x, y = module.collate(np.arange(12), None)
@@ -144,7 +144,7 @@ def test_the_model_is_pygs():
 
 
 def test_categories():
-    """Each feature has an embedding per category, as many as it has values."""
+    """Each categorical feature has one embedding per category, and a node's embeddings are added up."""
     module = module_of(classes, x=lambda size, generator: torch.randint(0, 5, (size, 2), generator=generator), categorical=True)
     assert module.node_categories == (5, 5)
     assert module.edge_categories == (3, 3)

@@ -27,7 +27,7 @@ QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=
 
 
 class Numbers(ItemDataModule):
-    """A task whose items are their own indices."""
+    """A task whose items are their indices."""
 
     def collate(self, items, address):
         return torch.from_numpy(items), torch.from_numpy(items % 3)
@@ -179,7 +179,7 @@ def vig_run(tmp_path, monkeypatch):
 @pytest.mark.promise
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")  # the checkpoint's callback belongs to another command
 def test_images(vig_run, capsys):
-    """A run resumed in the middle of an epoch equals an uninterrupted one; its checkpoint predicts, and fits only its own model."""
+    """An image run resumed in mid-epoch equals an uninterrupted one; its checkpoint predicts, and another model rejects it."""
     wanted = column(vig_run, "train_loss_step")
     assert len(wanted) == 2 * -(-1078 // 200)
     fit("digits_vig", *SMALL_VIG, "--trainer.max_steps=8", *EVERY_4)
@@ -200,7 +200,7 @@ def test_images(vig_run, capsys):
 
 @pytest.mark.timeout(2 * START_S)
 def test_images_in_a_pipeline(vig_run, tmp_path):
-    """With two stages and three chunks, losses and metrics equal those of one process up to rounding."""
+    """A pipeline of two stages and three chunks has the losses and metrics of one process, up to rounding."""
     options = ("--trainer.max_epochs=2", "--trainer.strategy.init_args.chunks=3", "--trainer.strategy.init_args.balance=[2,1]")
     arguments = ["fit", "--config", str(CONFIGS / "digits_vig_pipeline.yaml"), *QUIET, *SMALL_VIG, *options]
     hoptrain(*arguments, cwd=tmp_path)
@@ -253,7 +253,7 @@ def test_hops(tmp_path, monkeypatch, capsys):
 
 
 def test_sign_in_chunks():
-    """Gradients of chunks add up to those of the batch; SIGN's layers suit a pipeline."""
+    """Gradients of chunks add up to those of the batch, and SIGN's layers can be the layers of a pipeline."""
     torch.manual_seed(0)
     model = SIGN(5, 3, num_hops=2, hidden_channels=4, num_layers=3, dropout=0.0).double()
     assert isinstance(model, PipelineModule)

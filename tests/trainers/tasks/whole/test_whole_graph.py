@@ -152,7 +152,7 @@ def test_training_learns_and_repeats_to_the_bit(data):
 
 @pytest.mark.timeout(2 * START_S)
 def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
-    """DDP's collectives run concurrently with the exchange of boundary rows."""
+    """Two ranks train the weights of one rank, while DDP's collectives run concurrently with the exchange of boundary rows."""
     monkeypatch.chdir(tmp_path)
     data.save(tmp_path / "small")
     weights = []
