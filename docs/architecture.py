@@ -66,7 +66,7 @@ PATH = (
     Station("loss", "a step of Lightning", ("trainers/tasks/nodes/task.py", "trainers/metrics/labels.py")),
 )
 IN_WORKER = 5
-"""Number of stations in a sampler process. The station after them, the queue slot, is between the processes."""
+"""Number of entries of ``PATH`` that run in a sampler process. The next entry, the queue slot, connects this process with the trainer."""
 
 WIDTH, BAND_WIDTH = 1000, 868
 LINE, GAP, BETWEEN = 15, 7, 24

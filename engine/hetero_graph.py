@@ -123,7 +123,7 @@ class HeteroGraph:
         for attr, found in ((weight_attr, (weights,)), (time_attr, (times, of_nodes))):
             if attr is not None and sum(map(bool, found)) != 1:
                 raise InputError(
-                    f"{attr!r} is an attribute of {_where(*found)}: it must be one of edge types or of node types alone; name another attribute"
+                    f"{attr!r} is an attribute of {_where(*found)}: it must belong to only one of edge types and node types; name another attribute"
                 )
         if of_nodes:
             times = {key: times_of_sources(of_nodes[key[0]], src) for key, (src, _) in edges.items() if key[0] in of_nodes}
@@ -289,7 +289,7 @@ def _check_named(relations: Mapping[Relation, Any], **given: Mapping[Relation, A
         for relation in values:
             if relation not in relations:
                 raise InputError(
-                    f"{name} of {relation}: it must be a relation of the graph, {', '.join(map(relation_name, relations))}; name one of them"
+                    f"{name} of {relation}: the graph has no such relation; name one of {', '.join(map(relation_name, relations))}"
                 )
 
 

@@ -70,7 +70,9 @@ def check_address(seed: int, epoch: int, batch: int) -> None:
     """Raise ``InputError`` if seed, epoch or batch do not fit into the address of a random number (``hoptrain.kernels.shared.philox``)."""
     for name, value, limit in (("seed", seed, 1 << 64), ("epoch", epoch, MAX_EPOCH), ("batch", batch, MAX_BATCH)):
         if not 0 <= value < limit:
-            raise InputError(f"{name} is {value}: it is part of a random number's address and must be in [0, {limit})")
+            raise InputError(
+                f"{name} is {value}: it must be in [0, {limit}), since it is part of the random number's address (the key and counter of Philox)"
+            )
 
 
 def check_bulk_address(seed: int, epoch: int, first_batch: int, number: int) -> None:

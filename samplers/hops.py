@@ -186,7 +186,7 @@ class GrowingBatch:
         columns: columns (CSC) of each relation.
         seeds: seeds by node type.
         workspace: owner of the arrays.
-        frontiers: nodes of each type. With times, a key stands for a node in the tree of a seed.
+        frontiers: nodes found so far, by node type. Samplers with times store keys instead of ids: a key combines the index of a seed with a node id.
         nested: whether a hop expands only the nodes found by the previous hop; then the blocks of the last hop hold the edges of all hops.
         times: (B,) int64 times that bound the edges of each seed's tree, or None for samplers without times.
         counts: number of nodes of each type, before the first hop and after each hop.

@@ -1,4 +1,4 @@
-"""Common parts of the tests of node-wise samplers on CUDA: each mini-batch is bit-identical to the CPU's."""
+"""Helpers of the tests of node-wise samplers on CUDA: each mini-batch is bit-identical to the CPU's."""
 
 from cuda_case import TESTED, to_host
 
@@ -21,7 +21,7 @@ def contents(batch):
 
 
 def check_equal(sampler, graph, bulk, workspace):
-    """Check that a bulk on the device equals the CPU's batches, and return these."""
+    """Check that a bulk on the device equals the CPU's batches, and return the batches."""
     found = [contents(batch) for batch in sampler.sample_bulk(graph, bulk, workspace=workspace, **ADDRESS)]
     expected = sampler.sample_bulk(graph, bulk, **ADDRESS)
     assert found == [contents(batch) for batch in expected]

@@ -22,7 +22,7 @@ LAYOUTS = ((1, 1), (2, 1), (4, 1), (1, 2), (2, 2))
 
 
 def make_case():
-    """Return a graph, features, labels and seeds, always the same ones."""
+    """Return a graph, features, labels and seeds; every call returns the same ones."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, NUM_NODES, (2, 120))
     graph = Graph.from_edges(src, dst, NUM_NODES)
@@ -107,7 +107,7 @@ def _error(case, meshes):
 
 
 class Failing(torch.nn.Module):
-    """Two layers; the second one raises, or kills its process, at chunk 2."""
+    """A model of two layers; the second layer raises, or kills its process, at the chunk with index 2."""
 
     num_layers = 2
 

@@ -56,7 +56,7 @@ class Counting(SamplingProgram):
 
 
 class Layer(SamplingProgram):
-    """A program that draws neighbours with two or more edges into the layer."""
+    """A program that draws only neighbours with at least two edges into the layer."""
 
     sampling_type = "collective"
     steps = 2

@@ -81,7 +81,7 @@ MOMENTS = (
 
 
 def draw(seed, number):
-    """Draw a training and the moment at which it stops, as plain values. The first ``len(TASKS)`` numbers cover all tasks."""
+    """Draw a training and the moment at which it stops, as plain values; ``number`` below ``len(TASKS)`` selects the task."""
     pick = random.Random(f"{seed} {number}")
     task = TASKS[number] if isinstance(number, int) and number < len(TASKS) else pick.choice([task for task in TASKS if task != "pipeline"])
     swa = pick.random() < 0.1
@@ -129,7 +129,7 @@ def draw(seed, number):
 
 
 class StoppedError(RuntimeError):
-    """The exception that ends a run."""
+    """The exception with which ``Stopper`` ends a run."""
 
 
 class Stopper(Callback):
@@ -159,7 +159,7 @@ class Stopper(Callback):
 
 
 class Record(Logger):
-    """A logger that keeps what is logged."""
+    """A logger that keeps the logged losses and metrics."""
 
     name, version = "record", 0
 

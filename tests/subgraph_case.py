@@ -1,4 +1,4 @@
-"""Common parts of the tests of subgraph samplers."""
+"""Helpers of the tests of subgraph samplers."""
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ def as_lists(batch):
 
 
 def check_pure(sampler, graph, units):
-    """Check that batches are the same singly and in a bulk, with one or two threads, over used scratch, and when repeated."""
+    """Check that batches are the same if sampled singly, in a bulk, with two threads, with used scratch arrays, or twice."""
     alone = [as_lists(sampler.sample(graph, u, seed=2**64 - 3, epoch=2, batch=7 + i)) for i, u in enumerate(units)]
     for threads in (1, 2):
         workspace, places = Workspace(threads), []
@@ -53,7 +53,7 @@ def check_pure(sampler, graph, units):
 
 
 def check_loader(dataset, sampler, batch_size):
-    """Check that 0 and 2 workers give the same batches with the right rows, and return those of an epoch."""
+    """Check that 0 and 2 workers give the same batches with the right rows, and return the batches of an epoch."""
     epochs = []
     for num_workers in (0, 2):
         loader = SampleLoader(dataset, sampler, batch_size=batch_size, num_workers=num_workers, seed=3)

@@ -1,4 +1,4 @@
-"""``import hoptrain`` is fast, and every name that it lists exists."""
+"""``import hoptrain`` is fast, and every name in ``dir(hoptrain)`` exists."""
 
 import ast
 import subprocess

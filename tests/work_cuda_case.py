@@ -1,4 +1,4 @@
-"""Common parts of the CUDA tests of layer-wise and subgraph samplers."""
+"""Helpers of the CUDA tests of layer-wise and subgraph samplers."""
 
 from dataclasses import replace
 

@@ -107,7 +107,7 @@ PARTS: Mapping[str, Part] = {
     ),
     "tests": _tests("do the CUDA tests pass with tiny thread blocks, so that even small bulks span several blocks?", *_OF_CUDA),
     "blocks": _tests("do the CUDA tests pass with the default block size?", *_OF_CUDA, HOPTRAIN_TEST_BLOCK="256"),
-    # no report of calls that the driver rejects, since hoptrain handles them
+    # without reports of CUDA API calls that return an error, since hoptrain handles such errors
     "memcheck": _sanitizer("memcheck", "--report-api-errors", "no"),
     "racecheck": _sanitizer("racecheck"),
     "synccheck": _sanitizer("synccheck"),

@@ -71,7 +71,7 @@ class Costs:
 
 
 def calibrate(known: Sequence[Row], cores: int) -> Costs:
-    """Return the costs from the measured cells of ``basis``, on a machine with ``cores``."""
+    """Return the costs of a step, given one or two measured cells as ``basis`` returns them, from a machine with ``cores`` cores."""
     costs = _costs(known[0])
     if len(known) == 1:
         return costs

@@ -110,7 +110,7 @@ def enter_direct(count: Count) -> None:
 
 
 def find_repeated_direct(count: Count) -> None:
-    """Count the bytes of a launch in which each node reads its entry of the direct table."""
+    """Count the bytes of a launch in which each node reads its entry in the direct table, which has an entry for each node of the graph."""
     number = int(count.size("count").sum())
     count.reads("nodes", number)
     count.fetches("entries", number)

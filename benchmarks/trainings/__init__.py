@@ -80,7 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--device", choices=DEVICES, default="cpu", help="device to train on (default cpu)")
     add("--features", nargs="+", choices=FEATURES, help="with --device cuda: memory that holds the features (default: device and pinned)")
-    add("--steps", type=int, metavar="N", help="maximum number of steps of an epoch (default 8, with --quick 16)")
+    add(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="maximum number of steps of an epoch (default 8; with --quick 16, since its batches are half as large)",
+    )
     add("--epochs", type=int, metavar="N", help="timed epochs, after one warm-up epoch (default 10, with --quick 2)")
     add("--rounds", type=int, default=3, metavar="R", help="rounds, in each of which all systems train once (default 3)")
     add("--again", action="store_true", help="also repeat trainings that hung, failed or were skipped before")

@@ -26,7 +26,7 @@ TOLERANCE = 3.0
 
 
 def place_of(cell: Mapping[str, Any]) -> Place:
-    """Return the values of ``PLACE``, which identify the training of a cell or row."""
+    """Return the fields of a cell or row that identify what was trained (``PLACE``): data set, architecture, device and so on."""
     return tuple(cell[name] for name in PLACE)
 
 

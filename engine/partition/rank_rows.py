@@ -17,7 +17,7 @@ class RowParts(Protocol):
     Attributes:
         row_bytes: bytes of a row.
         machine: index of this machine, and of its partition.
-        ranks: ranks of each machine.
+        ranks: for each machine, the ranks of its processes.
         num_parts: number of partitions P.
     """
 

@@ -78,7 +78,7 @@ class _OneDirection(NeighborSampler):
     """A sampler of one direction that returns PyG edge ids, so that the results of both directions can be merged."""
 
     def _sample(self, seed: Tensor, seed_time: Any = None, **_: Any) -> SamplerOutput:
-        if len(seed) == 0:  # PyG's code also samples hops without seeds
+        if len(seed) == 0:  # PyG also calls this for a hop whose previous hop found no new nodes
             none = torch.zeros(0, dtype=torch.int64)
             return SamplerOutput(none, none, none, none, none if self.disjoint else None, [0, 0], [0])
         out = super()._sample(seed, seed_time)

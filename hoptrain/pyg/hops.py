@@ -1,8 +1,8 @@
 """Loaders that run PyG's ``collate_fn``, which calls a sampler.
 
-The seeds of a node loader follow from the indices of a batch, so PyG's code runs once for each batch. A link loader draws negatives and times in that
-code. With workers it therefore runs twice: some steps ahead, to find the seeds that it requests from the sampler, and when the batch arrives. Both runs
-seed torch's generator by the batch's address.
+The seeds of a node loader follow from the indices of a batch, so PyG's code runs once for each batch. In a link loader, that
+code draws negatives and times. With workers it therefore runs twice for each batch: a few steps ahead, to find the seeds that the workers are to sample,
+and again when the batch arrives. Before both runs torch's generator gets the same seed, which is derived from seed, epoch and batch.
 """
 
 from __future__ import annotations

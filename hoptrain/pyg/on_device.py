@@ -101,7 +101,7 @@ class DeviceAttributes:
         return self._feed is feed and self.data is data and self._state == _state(data)
 
     def put(self, made: Any, node: Any, edge: Any, source: BatchSource) -> Any:
-        """Add the attributes to a batch that PyG filtered out of ``rest``, and return the batch on the GPU.
+        """Add the attributes that ``rest`` lacks to a batch that PyG selected from ``rest``, and return the batch on the GPU.
 
         Args:
             made: Batch to which attributes are added.

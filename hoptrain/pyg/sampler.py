@@ -148,7 +148,7 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         return self._hetero_items({kind: inputs.node}, None if inputs.time is None else {kind: inputs.time})[0]
 
     def _homogeneous_items(self, seed: Tensor, seed_time: Tensor | None) -> tuple[Array, dict[str, Copies]]:
-        """Return the items of the seeds and, unless each seed has its own tree, the positions of repeated seeds."""
+        """Return distinct seeds, and the positions of repeated seeds, if any. If each seed has its own tree, return all seeds followed by times, and ``{}``."""
         if self.disjoint:
             return np.concatenate([seed.numpy(), self._times_of(None, seed, seed_time).numpy()]), {}
         seeds, copies = distinct(seed.numpy())

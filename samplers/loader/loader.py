@@ -205,7 +205,7 @@ def _tier_options(task: SampleTask, feature_cache: str | None, prefetch_steps: i
 
 
 def _arrays_of(task: SampleTask) -> list[Array]:
-    """Return the arrays of the graph and of the stores."""
+    """Return the arrays of the graph, and the tables from which batches take rows (features, labels)."""
     relations = task.graph.relations.values() if isinstance(task.graph, HeteroGraph) else [task.graph]
     return [array for columns in relations for array in columns.arrays().values()] + list(task.stores.values())
 

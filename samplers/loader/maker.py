@@ -310,7 +310,7 @@ def _check_options(
                 f"worker_options.{name} is {value} with num_workers 0: the queue belongs to worker processes; leave it out or set num_workers"
             )
     if bulk is not None and (bulk < 1 or device == "cpu" or num_workers > 0):
-        raise InputError(f'bulk is {bulk}: must be at least 1, with device="cuda" and num_workers=0; leave it out')
+        raise InputError(f'bulk is {bulk}: must be at least 1, and needs device="cuda" and num_workers=0; leave it out otherwise')
     if pin_memory and torch_on_device() is None:
         raise InputError("pin_memory is True: torch must have a CUDA device, for which memory is pinned; leave it out")
     if device == "cuda":

@@ -32,7 +32,7 @@ MOST_NEGATIVES = 1 << 24
 _NO_WEIGHTS = np.empty(0, np.float32)
 
 Looked: TypeAlias = Mapping[str, Mapping[Relation, Array]]
-"""Entries of edge arrays at the links of a batch, by array name and then by relation. They are read in advance if the arrays are not in memory."""
+"""Sources and times of a batch's links, read in advance if the graph is in files: array name (``indices``, ``times``) -> relation -> one entry per link."""
 
 
 class BatchLinks(NamedTuple):

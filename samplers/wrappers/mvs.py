@@ -92,7 +92,9 @@ class MVSSampler(Sampler):
             InputError: ``prepare`` was not called.
         """
         if self._norms is None:
-            raise InputError("norms before prepare: prepare(graph, seeds) allocates them; call it, or create a SampleLoader")
+            raise InputError(
+                "norms do not exist before prepare: prepare(graph, seeds) allocates them; call prepare, or create a SampleLoader"
+            )
         view = self._norms[: self._num_graph_nodes]
         view.flags.writeable = False
         return view

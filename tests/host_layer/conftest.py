@@ -1,4 +1,4 @@
-"""Collects these tests only under ``make test-host-layer``, since they need the emulated device."""
+"""Test collection for this folder: only ``make test-host-layer`` collects these tests, since they need the emulated device."""
 
 import sys
 

@@ -65,7 +65,7 @@ def _keep_functions():
 
 
 def _run(name, packed, offsets, sizes, number, grid, block, shared_bytes):
-    """Run one launch. Garbage collection is off, since freeing memory would call the driver from within its own call."""
+    """Run one launch. Garbage collection is off, since freeing memory would call the driver during the launch call."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
 """Builds the libraries that emulate a CUDA device: ``python tests/host_layer/libraries.py OUT``, with the Python whose torch will use them.
 
 libcuda.so.1 and libcudart.so.13 come from ``device/``. The other libraries that torch links (cuBLAS, cuDNN, NCCL ...) are stubs whose
-functions compute nothing. It needs g++ and binutils.
+functions compute nothing. The build needs g++ and binutils.
 """
 
 import importlib.util

@@ -21,7 +21,7 @@ class Record:
         self.counts = counts
 
     def of(self, kind: str) -> dict[str, int]:
-        """Return the counts of one kind, such as "wait", by the rest of their names."""
+        """Return the counts of one kind of event, such as "wait", by the rest of the event's name."""
         return {entry.removeprefix(f"{kind}: "): number for entry, number in self.counts.items() if entry.startswith(f"{kind}: ")}
 
     def calls(self, function: str) -> int:
@@ -35,7 +35,7 @@ class Record:
 
     @property
     def copies(self) -> int:
-        """Return the number of single copies."""
+        """Return the number of single copies; copies in replayed graphs do not count."""
         return sum(number for function, number in self.of("call").items() if function.startswith("cuMemcpy"))
 
     @property

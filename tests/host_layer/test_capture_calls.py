@@ -33,7 +33,7 @@ NAMES = [
 
 
 def bulk_of(case, workspace, which):
-    """Return the digests of a bulk's batches, and the golden ones by name."""
+    """Return the digests of a bulk's batches, and their positions among the golden batches."""
     number = len(case.bulk)
     return digests(case.in_bulks(workspace, [ADDRESSES[which]], to_host)), slice(which * number, (which + 1) * number)
 

@@ -48,7 +48,7 @@ def loader_of(data: Dataset, expand: str = "all", **options: Any) -> SampleLoade
 
 
 def steady_epoch(loader: SampleLoader) -> tuple[Record, int]:
-    """Return the record of the fourth epoch, and its number of batches."""
+    """Return the record of the fourth epoch, and the epoch's number of batches."""
     torch.zeros(1, device="cuda")  # from now on torch allocates device memory
     for _ in range(3):
         for _batch in loader:

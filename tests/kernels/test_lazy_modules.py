@@ -1,4 +1,4 @@
-"""Lazy imports: code within the context gets a placeholder, all other code the module itself."""
+"""Lazy imports: code within the context gets a placeholder, and all other code gets the module itself."""
 
 import sys
 from importlib import import_module

@@ -158,7 +158,7 @@ def test_links_are_followed_once(tmp_path):
 
 @pytest.fixture
 def foreign(tmp_path, monkeypatch):
-    """Return a function that makes a folder of another user: as root by chown, otherwise by faking this user's id."""
+    """Return a function that makes a folder of another user: as root by chown, otherwise by replacing this user's id."""
 
     def make(path):
         path.mkdir(parents=True)

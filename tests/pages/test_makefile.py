@@ -1,4 +1,4 @@
-"""``make`` refuses a Python that is too old before it installs anything."""
+"""``make`` rejects a Python that is too old before it installs anything."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The notebooks run from the first cell to the last and print what they show, in Jupyter's kernel if it is installed."""
+"""The notebooks run from the first cell to the last and print their stored outputs, in Jupyter's kernel if it is installed."""
 
 import ast
 import io

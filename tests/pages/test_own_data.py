@@ -1,4 +1,4 @@
-"""The page on your own data: its files, commands and examples, one after another."""
+"""The files, commands and examples of the page on your own data work, one after another."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The examples in the API reference run and print what they show."""
+"""The examples in the API reference run and print the shown output."""
 
 import doctest
 from inspect import unwrap

@@ -1,4 +1,4 @@
-"""The site's pages are right: examples run, commands parse, and statements about two runs hold."""
+"""The site's pages are right: examples run, commands parse, and statements that compare two runs hold."""
 
 import csv
 import re

@@ -37,7 +37,10 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A decoded kernel. Its registers are the special ones, then parameters, then literals and its own in order of appearance."""
+    """A decoded kernel.
+
+    Its registers are first the special ones, then parameters, then literals and the kernel's own in order of appearance.
+    """
 
     code: np.ndarray  # (instructions, COLUMNS) int64
     num_registers: int

@@ -29,7 +29,7 @@ BESIDE_ATOMIC, SAME_VALUE = "race: a plain read beside an atomic", "race: two pl
 
 
 class Fault(AssertionError):
-    """A launch did something that no kernel may do, described by its ``Note``."""
+    """An error of a launch that did something that no kernel may do, described by its ``Note``."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def traffic_by_name(kernel, traffic):
 
 
 def kind_of(kind, flags):
-    """Return the name of a kind of race, from the flags of its accesses."""
+    """Return the name of a race's kind, from the flags of its accesses."""
     if kind == watch.WRITE_AFTER_WRITE and flags == 0:
         return SAME_VALUE
     atomic = {watch.READ_AFTER_WRITE: watch.OLD_ATOMIC, watch.WRITE_AFTER_READ: watch.NEW_ATOMIC}.get(kind, 0)

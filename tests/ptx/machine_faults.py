@@ -113,7 +113,7 @@ def _own_session(monkeypatch):
 
 
 def kinds(kernel, grid, *args, shared=0):
-    """Run a kernel under all schedules with blocks of 64 threads, and return the kinds of its notes."""
+    """Run a kernel under all schedules with blocks of 64 threads, and return the kinds of the interpreter's notes."""
     found = set()
     for SESSION.mode in MODES:
         for SESSION.seed in range(3):

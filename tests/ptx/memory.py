@@ -53,7 +53,7 @@ class Memory:
         return np.frombuffer(owner, dtype).reshape(shape) if size else np.empty(shape, dtype)
 
     def bounds(self, array):
-        """Return the first byte index of an array and the one after its last; (0, 0) for an empty array, None for one elsewhere."""
+        """Return the index of an array's first byte and the index after its last; (0, 0) for an empty array, None for an array elsewhere."""
         if not array.size:
             return 0, 0
         low, high = (int(bound) - self.address for bound in np.lib.array_utils.byte_bounds(array))
@@ -69,7 +69,7 @@ MEMORY = Memory()
 
 
 class Stream:
-    """The only stream. It does nothing until someone waits for it, so missing waits show."""
+    """The only stream. It runs nothing until the host waits for it, so missing waits show."""
 
     handle = 0
 

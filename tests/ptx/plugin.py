@@ -48,7 +48,7 @@ class Device(SimpleNamespace):
 
 
 def install():
-    """Let numba-cuda's host side use this device."""
+    """Make numba-cuda's host side use this device."""
     told = {
         "MULTIPROCESSOR_COUNT": 1,
         "MAX_THREADS_PER_MULTIPROCESSOR": 2048,

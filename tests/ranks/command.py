@@ -1,4 +1,4 @@
-"""Runs the command line in this process, where slow imports are done, or as the installed command with two ranks."""
+"""The command line, run in this process, where slow imports are done, or as the installed command with two ranks."""
 
 import subprocess
 import sys

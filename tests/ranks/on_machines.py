@@ -1,4 +1,4 @@
-"""Runs whose ranks count as on several machines, although all are processes of this machine."""
+"""Runs whose ranks behave as if they were on several machines, although all are processes of this machine."""
 
 import csv
 import os
@@ -42,8 +42,8 @@ COMMAND = (sys.executable, "-m", "hoptrain.trainers.cli")
 def start(folder, machines, *arguments, network=None, variables=None, program=COMMAND):
     """Start the ranks of a run with torchrun's variables: rank r runs on the machine ``machines[r]``, in a folder of that name.
 
-    With a network, each rank runs on one of its machines. ``variables`` are those of single machines, and ``program`` is hoptrain's
-    command.
+    With a network, each rank runs on one of its machines. ``variables`` holds environment variables of single machines, and
+    ``program`` is hoptrain's command by default.
     """
     shared = {"GLOO_SOCKET_IFNAME": INTERFACE} if network else {}
     shared |= {

@@ -1,4 +1,4 @@
-"""Runs ``hoptrain`` with a fault in one rank, as a script started by a launcher. ``FAULT`` is "rank place action"."""
+"""A script for a launcher that runs ``hoptrain`` with a fault in one rank. ``FAULT`` is "rank place action"."""
 
 import ctypes
 import os

@@ -9,7 +9,7 @@ def batch(graph, seeds, fanouts, replace, key, *, expand="all", tables=None):
     """Return blocks from the seeds outward, as (indptr, indices, edge ids, number of sources), and nodes by type.
 
     ``seeds`` are lists by type, ``fanouts`` a list for each relation, ``tables`` the weight tables of ``neighbor.batch`` for weighted
-    relations, and ``key`` is (seed, epoch, batch). Relation k uses the random words of hops from 16 k on.
+    relations, and ``key`` is (seed, epoch, batch). For hop h, relation k uses the random words of hop ``16 * k + h``.
     """
 
     def choose(relation, k, h, v, _):
@@ -42,7 +42,10 @@ def trees(graph, seeds, bounds, fanouts, strategy, replace, key):
 
 
 def hops_of(graph, nodes, num_hops, choose, expand):
-    """Return the blocks of each hop. ``choose`` returns the edges and sources for a relation, its number, a hop, and a node with its local id."""
+    """Return the blocks of each hop.
+
+    ``choose`` returns (edge, source) pairs for a relation, its index, the hop, and a node with its local id.
+    """
     first = dict.fromkeys(nodes, 0)
     rows = {relation: [] for relation in graph.relations}
     hops = []

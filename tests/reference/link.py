@@ -8,7 +8,7 @@ HOP_NEGATIVES = 4093
 
 
 def place(key, edge, number, limit):
-    """Return a random integer in [0, limit), and one more word, for negative ``number`` of an edge; ``key`` = (seed, epoch, batch)."""
+    """Return a random integer in [0, limit) and a random word, for the ``number``-th negative of an edge; ``key`` = (seed, epoch, batch)."""
     high, low, word, _ = neighbor.words((*key, HOP_NEGATIVES), edge, 4 * number + 4)[-4:]
     return ((high << 32) + low) * limit >> 64, word
 

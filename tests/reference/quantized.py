@@ -25,7 +25,7 @@ def column(numbers, top):
 
 
 def rounded_up(scale, bits=16):
-    """Return the least number with this many significant bits that is not smaller."""
+    """Return the smallest number with ``bits`` significant bits that is not below ``scale``."""
     unit = Fraction(2) ** (frexp(scale)[1] - bits)
     return -(-scale // unit) * unit
 

@@ -28,7 +28,7 @@ class Failing(NeighborSampler):
 
 
 class KillingItsRank(Failing):
-    """A sampler that kills its rank once; the file ``done`` records that it did."""
+    """A sampler that kills its rank once, and creates the file ``done`` to record it."""
 
     def __init__(self, fanouts: list[int], done: str, epoch: int = 0, batch: int = 0):
         super().__init__(fanouts, epoch, batch)
@@ -41,7 +41,7 @@ class KillingItsRank(Failing):
 
 
 class Hanging(KillingItsRank):
-    """A sampler that hangs; it creates the file ``done`` before."""
+    """A sampler that creates the file ``done`` and then hangs."""
 
     def fail(self):
         Path(self.done).touch()

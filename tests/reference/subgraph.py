@@ -21,7 +21,7 @@ def wide(stream, n):
 
 
 def seeds_first(vertices, split):
-    """Return distinct nodes, those of the split first, and the number of these."""
+    """Return distinct nodes, first the nodes of the split, and the number of nodes of the split."""
     distinct = list(dict.fromkeys(vertices))
     seeds = [v for v in distinct if v in split]
     return seeds + [v for v in distinct if v not in split], len(seeds)
@@ -66,7 +66,7 @@ def walks(columns, roots, number, length, key, attempt=0):
 
 
 def edge_draws(columns, budget, key, attempt=0):
-    """Draw edges, each as a random in-edge of a random node that has one, and return their ends."""
+    """Draw edges and return their ends; an edge is a random in-edge of a random node with in-edges."""
     return walks(columns, [v for v, column in enumerate(columns) if column], budget, 1, key, attempt)
 
 

@@ -18,7 +18,7 @@ QUICKSTART = str(Path(__file__).parents[2] / "configs" / "quickstart.yaml")
 
 @pytest.fixture
 def fails(capsys, monkeypatch, tmp_path):
-    """Run the command, and return the one line that it prints."""
+    """Return a function that runs a command that must fail, and returns the one line that the command prints."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):

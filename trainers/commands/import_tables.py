@@ -94,7 +94,7 @@ def _add_reading(add: Any) -> None:
         "--like",
         type=Path,
         metavar="FOLDER",
-        help="an imported data set whose columns, categories, fillings and classes are used, for prediction",
+        help="imported data set whose columns, categories, fill values and classes are reused, such as the one that a model was trained on",
     )
     add("--drop", default="", metavar="A,B,...", help="names of columns to ignore, in any table")
     add("--delimiter", metavar="CHAR", help="separator of cells: one character, tab or space (default: detected in the first line)")

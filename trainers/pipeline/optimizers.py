@@ -28,7 +28,7 @@ def whole_state(optimizer: Optimizer, state: Mapping[str, Any], names: Sequence[
     """Return the ``state_dict`` of an optimiser of all parameters, given the state of each parameter by name.
 
     Args:
-        optimizer: optimiser with the options.
+        optimizer: optimiser whose options, such as the learning rate, the result has.
         state: state of each parameter, by name.
         names: names of all parameters, in the order of an optimiser of the whole model.
     """

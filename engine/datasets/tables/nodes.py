@@ -175,7 +175,7 @@ class Vertices:
 
     @property
     def kind(self) -> Kind:
-        """Kind of the columns that contain these ids."""
+        """Kind of a table column with these ids, as in ``cells.Kind``: ``id`` for integers, ``key`` for texts."""
         return "id" if self.is_number else "key"
 
     def codes(self, ids: Array) -> Array:

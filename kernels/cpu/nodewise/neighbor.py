@@ -30,7 +30,7 @@ A chunk is large enough to keep reads in flight, and small enough that prefetche
 cache lines are not evicted before use.
 """
 _VECTOR = 16
-"""Vector length; the number of lanes of a chunk is a multiple of it."""
+"""Number of destinations to which the size of a chunk is rounded up, so that loops over a chunk can use whole SIMD vectors."""
 _AHEAD = 32
 _LINE = 16
 _ONE = np.uint64(1)

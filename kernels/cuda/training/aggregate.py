@@ -82,7 +82,7 @@ def owner(ptr, edge):
     "void(int32[::1], int32[::1], float32[:, ::1], float32[::1], float32[:, ::1], int64, int64, float32[:, ::1], int64)",
 )
 def sum_pieces(ptr, ind, weights, scale, rows, heads, flags, partial, piece):
-    """Sum the pieces of destinations with many edges, see ``aggregate.cu``. In a block, x runs along a row, and y over pieces."""
+    """Write partial sums of destinations with more than ``1 << piece`` edges, see ``aggregate.cu``. In a block, x runs along a row, y over partial sums."""
     head_width = rows.shape[1] // heads
     for slot in range(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y, len(partial), cuda.gridDim.x * cuda.blockDim.y):
         first = slot // 2 << piece

@@ -1,4 +1,4 @@
-"""The relabelling table equals a dictionary in both of its layouts."""
+"""The relabelling table gives the local ids of a Python dictionary, in both of its layouts."""
 
 import numpy as np
 import pytest

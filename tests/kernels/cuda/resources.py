@@ -28,13 +28,13 @@ CAPABILITIES = ((8, 0), (9, 0), (10, 0))
 
 
 def device(*capability):
-    """Replace the current device by a stub with this compute capability, which is all that compiling needs."""
+    """Replace the current device by a stub with a compute capability, the only property that compiling needs."""
     context = SimpleNamespace(device=SimpleNamespace(compute_capability=capability))
     return mock.patch.object(devices._runtime, "get_or_create_context", return_value=context)
 
 
 def verbose_linker():
-    """Let the linker, which also assembles, report resources. The compiled code is the same."""
+    """Make the linker, which also assembles, report resources. The compiled code is the same."""
     return mock.patch.object(driver, "LinkerOptions", functools.partial(driver.LinkerOptions, ptxas_options=["-v"]))
 
 

@@ -59,7 +59,7 @@ def test_machine_code_is_loaded_by_the_second_process(tmp_path):
 
 
 def test_machine_code_of_a_program_is_loaded_while_nothing_of_it_changed(tmp_path):
-    """An edited program, or one with renamed parameters, is compiled again; a program without a cache key, each time."""
+    """An edited program, or one with renamed parameters, is compiled again; a program without a cache key is compiled each time."""
     edited, renamed, unkeyed = (
         CHANGES["a function of a function"],
         ("factor", "divisor"),

@@ -1,4 +1,4 @@
-"""Requests grouped by node: each request is in its node's group, and each node in the class of its work."""
+"""Requests grouped by node: each request is in the group of its node, and each node is in the class for its work."""
 
 from itertools import chain
 

@@ -33,7 +33,7 @@ def expected(nodes, wanted):
 
 
 def pick(batches, wanted, parts, room):
-    """Return what the kernels select for the nodes of each batch; ``wanted`` holds the table of each batch."""
+    """Return the edges that the kernels select for the nodes of each batch; ``wanted`` holds the table of each batch."""
     num, width = len(batches), max(len(nodes) for nodes in batches)
     run, zeros = launch(num), to_device(np.zeros(num))
     graph = to_device(INDPTR, np.int32), to_device(INDICES, np.int32)

@@ -10,7 +10,7 @@ pytestmark = needs_cuda
 
 
 class Relabelling:
-    """Hash tables of ``size`` entries for some batches, which contain the seeds."""
+    """Hash tables of ``size`` entries for some batches; at first they contain the seeds."""
 
     def __init__(self, seeds, size, room, dtype=np.int32):
         num_batches, self.room, self.dtype = len(seeds), room, dtype
@@ -29,7 +29,7 @@ class Relabelling:
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
-        """Relabel rows of nodes from ``begin`` on; return the rows and all nodes after the hop, as lists."""
+        """Relabel rows of nodes from the position ``begin`` on; return the rows and all nodes after the hop, as lists."""
         begin = begin or [0] * len(neighbors)
         width = max(len(row) for row in neighbors)
         rows = to_device([list(row) + [0] * (width - len(row)) for row in neighbors], self.dtype)

@@ -1,4 +1,4 @@
-"""No kernel spills registers, uses local memory or double precision, or takes too large a part of an SM, on any architecture.
+"""No kernel spills registers, uses local memory or double precision, or takes too much of an SM, on any architecture.
 
 The compilers are libraries that need no device; they run in one process without the simulator. If they were installed as wheels, no
 compiler of the machine is used.

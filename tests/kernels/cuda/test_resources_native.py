@@ -1,4 +1,4 @@
-"""The native kernels keep the resource limits of the others (see ``usage``)."""
+"""The native kernels keep the resource limits of Numba's kernels (see ``usage``)."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Relabelling with tables that are not cleared between bulks: with an entry for every node, and packed ones."""
+"""Relabelling with tables that are not cleared between bulks: tables with an entry for every node, and packed tables."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ class Tables:
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
-        """Relabel rows of nodes from ``begin`` on; return the rows and all nodes after the hop, as lists."""
+        """Relabel rows of nodes from the position ``begin`` on; return the rows and all nodes after the hop, as lists."""
         width = max(1, *(len(row) for row in neighbors))
         rows = to_device([list(row) + [0] * (width - len(row)) for row in neighbors], self.dtype)
         sums, after = to_device(np.zeros((len(neighbors), width))), to_device([0] * len(neighbors))

@@ -18,7 +18,7 @@ def excesses(record, limits=LIMITS):
 
 
 def read_report(report, entry):
-    """Return a kernel's registers, and its bytes of stack (local arrays), spills and fixed shared memory.
+    """Return a kernel's number of registers, and its bytes of stack (local arrays), spills and fixed shared memory.
 
     A function that was not inlined has a stack and spills of its own; they are added up.
     """

@@ -311,7 +311,7 @@ def test_hetero_data_has_the_users_edges(expand):
 
 
 def test_hetero_data_of_nested_batches_is_trimmed_to_layers():
-    """Trimming a nested batch to its second layer must leave the block of that layer."""
+    """Trimming a nested batch to its second layer leaves the block of that layer."""
     data = loaded(HeteroSampler([3, 2], "a", expand="new")).to_pyg()
     x = {name: ids[:, None].float() for name, ids in data.n_id_dict.items()}
     x, edge_index, _ = trim_to_layer(1, data.num_sampled_nodes_dict, data.num_sampled_edges_dict, x, data.edge_index_dict)

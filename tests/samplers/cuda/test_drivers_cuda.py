@@ -1,4 +1,4 @@
-"""The table of drivers: which CUDA driver belongs to a sampler class, and how long a workspace keeps it."""
+"""The table of drivers: the CUDA driver of each sampler class, and the time for which a workspace keeps a driver."""
 
 import inspect
 
@@ -37,7 +37,7 @@ def test_every_sampler_has_a_driver():
 
 
 def test_subclasses():
-    """A subclass without sampling code of its own has its parent's driver; one that overrides sampling must be rejected on CUDA."""
+    """A subclass without sampling code of its own has its parent's driver; a subclass that overrides sampling is rejected on CUDA."""
     graph, workspace = make_graph(9, 20), on_cuda()
     assert type(driver_for(graph, Renamed([2]), workspace)) is type(driver_for(graph, NeighborSampler([2]), workspace))
     with refused('device="cuda"', "Another no kernels CUDA", 'device="cpu"'):
@@ -59,7 +59,7 @@ def test_a_workspace_keeps_the_driver_of_one_graph_and_sampler():
 
 
 def test_draws_of_another_law_have_no_driver():
-    """`BySumOfDegrees` draws from tables of edges, which CUDA has no kernel for. `BySources` draws nodes, as its parent does."""
+    """`BySumOfDegrees` has no driver, since it draws from tables of edges; `BySources`, which draws nodes, has its parent's."""
     graph, options = make_graph(9, 20), {"normalise": False, "num_subgraphs": 1}
     assert driver_for(graph, BySources(3, 2, **options).prepare(graph, np.arange(9)), on_cuda())
     with refused('device="cuda"', "BySumOfDegrees no kernels CUDA", 'device="cpu"'):

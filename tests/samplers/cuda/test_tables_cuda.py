@@ -118,7 +118,7 @@ def test_numbers_of_64_bits_have_tables_that_are_cleared():
 
 
 def of_own_neighbors():
-    """Return a graph in which nodes 0 to 9 share two neighbours, and each of 10 to 19 has two neighbours of its own."""
+    """Return a graph in which nodes 0 to 9 share two neighbours, and each of nodes 10 to 19 has two of its own."""
     own = np.arange(10, 20), np.arange(100, 120), np.arange(200, 240)
     source = np.concatenate([np.tile([50, 51], 10), own[1], own[2]])
     destination = np.concatenate([np.repeat(np.arange(10), 2), np.repeat(own[0], 2), np.repeat(own[1], 2)])

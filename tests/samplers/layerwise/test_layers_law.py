@@ -34,7 +34,7 @@ def law(graph, nodes, norm, power=2, scores=1.0):
 
 
 def draw_counts(graph, sampler, nodes, q, batches):
-    """Return how often each node was drawn, with shape (V,), from the edge weights count / (t q), which are also checked."""
+    """Return the number of draws of each node, with shape (V,), and check the edge weights, count / (t q)."""
     counts, (size,), workspace = np.zeros(graph.num_nodes), sampler.layer_sizes, Workspace()
     for batch in range(batches):
         block = sampler.sample(graph, nodes, batch=batch, workspace=workspace).blocks[0]
@@ -144,7 +144,7 @@ def test_a_score_of_zero_leaves_a_vertex_in_reach():
 
 
 def test_an_edge_of_a_huge_column_keeps_its_share():
-    """No node is lost by rounding if its probability is tiny: destinations have degrees 50,000 and 1, and a node has 2e-5."""
+    """Nodes with a probability of only 4e-10 are not lost by rounding: 50,000 of them, the in-neighbours of one node, get 2e-5 of all draws."""
     graph = Graph.from_edges(np.arange(2, 50_003), np.append(np.zeros(50_000, np.int64), 1))
     block = LadiesSampler([1 << 20]).sample(graph, np.array([0, 1])).blocks[0]
     drawn = (block.weights[:-1] * (1 << 20) / 50_000**2 / (1 + 1 / 50_000)).round()

@@ -1,4 +1,4 @@
-"""Checks of a sampler's batches: every rule is broken once, and hoptrain's own samplers keep all rules."""
+"""Checks of a sampler's batches: a batch breaks each rule once, and hoptrain's own samplers keep all rules."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def changed(array, place, value):
 
 
 def with_block(number, **change):
-    """Return a change that replaces fields of a block by functions of these fields."""
+    """Return a function that changes a batch: it replaces fields of the block with index ``number`` by functions of these fields."""
 
     def change_batch(batch):
         block = batch.blocks[number]

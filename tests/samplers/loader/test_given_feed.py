@@ -1,4 +1,4 @@
-"""The feed for seeds that the consumer supplies: batches equal the sampler's, and processes stay while their work is the same."""
+"""The feed for seeds that the consumer supplies: batches equal the sampler's, and processes are kept while their task is the same."""
 
 import multiprocessing
 import threading

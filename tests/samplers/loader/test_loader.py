@@ -1,4 +1,4 @@
-"""The loader gives the same batches however they are made, and each seed once an epoch."""
+"""The loader gives the same batches however they are made, and each seed once per epoch."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Batches of quantised features transport codes, and give the same numbers as the dequantised table."""
+"""Batches of quantised features transport codes, and give the values of the dequantised table."""
 
 from dataclasses import replace
 

@@ -40,7 +40,10 @@ def folder(tmp_path_factory):
 
 
 class Signals(threading.Thread):
-    """A thread that sends a signal to a process of the loader after each batch; half of the signals kill, the others stop it for a while or for good."""
+    """A thread that sends a signal to a process of the loader after each batch.
+
+    Half of the signals kill the process; the others stop it, for a while or for good.
+    """
 
     def __init__(self, loader, number):
         super().__init__(daemon=True)

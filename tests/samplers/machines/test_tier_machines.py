@@ -44,7 +44,10 @@ def parts(plain, tmp_path_factory):
 
 @pytest.fixture
 def machines(parts, monkeypatch):
-    """Return a function that runs a test on the loaders of two machines, in threads, returns its results, and ends all processes."""
+    """Return a function that runs a test on the loaders of two machines, in threads.
+
+    The function returns the results, and all processes end after the test.
+    """
     store, local, numbers = torch.distributed.HashStore(), threading.local(), iter(range(9))
     made, letters, exchanged = [], [], []
     monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)

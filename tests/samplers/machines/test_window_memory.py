@@ -11,7 +11,7 @@ from hoptrain.samplers.loader.task import SampleTask
 
 
 class Rows:
-    """Features of which another machine holds all but the first 500 rows."""
+    """Features of 2,000 nodes, of which another machine holds all rows except the first 500."""
 
     row_bytes, num_elsewhere = 396, 1_500
 

@@ -151,7 +151,7 @@ def test_one_relation_is_neighbour_sampling(graph, options):
 
 
 def test_relations_draw_independently(graph):
-    """Two relations have the same edges: their draws are uncorrelated, and each edge is equally frequent."""
+    """The draws of two relations with the same edges are uncorrelated, and each edge is drawn with the same frequency."""
     hub = int(graph.in_degrees().argmax())
     degree = int(graph.in_degrees()[hub])
     columns = (graph.indptr, graph.indices)

@@ -21,7 +21,10 @@ TRIPLES = [("a", "r", "a"), ("b", "r", "a"), ("a", "s", "b"), ("b", "s", "a"), (
 
 
 def expected(graph, seeds, fanouts, key):
-    """Return the edges whose source's random word is below the destination's threshold. Source type k uses the words of hop 16 k + h."""
+    """Return the edges whose source's random word is below the destination's threshold.
+
+    Source type k uses the random words of hop 16 k + h for hop h.
+    """
 
     def choose(relation, _, h, v, __):
         columns, fanout = graph.relations[relation], fanouts[relation][h]

@@ -126,7 +126,7 @@ def test_importance_solves_the_variance_equation():
 
 
 def test_one_round_gives_a_source_its_largest_factor():
-    """With one round pi_u is the largest fanout / d of u's destinations (1 where d <= fanout)."""
+    """With one round, pi_u is the largest fanout / d of u's destinations, or 1 if a destination has d <= fanout."""
     columns = [list(range(10)), list(range(5, 10)), [9]]
     importance = reference.importances_of(columns, range(3), 2, 1)
     assert importance == pytest.approx(dict.fromkeys(range(5), 0.2) | dict.fromkeys(range(5, 9), 0.4) | {9: 1.0})

@@ -224,7 +224,7 @@ def test_by_weight_without_replacement_is_successive_sampling(weights):
 
 
 def test_a_draw_from_what_is_left_goes_by_weight():
-    """If one edge dominates, so that repeated draws exceed the attempts, the other edges are drawn by their weights, 1 : 2 : 3 : 4."""
+    """If one edge has nearly all the weight, so that the sampler gives up redrawing it, the second edge is drawn by the other weights, 1 : 2 : 3 : 4."""
     graph = Graph.from_edges(np.arange(1, 6), np.zeros(5, np.int64), weights=np.array([1e30, 1, 2, 3, 4]))
     sampler, counts, scratch = NeighborSampler([2], weighted=True), np.zeros(5), Workspace()
     for batch in sampler.sample_bulk(graph, [np.array([0])] * 4000, workspace=scratch):

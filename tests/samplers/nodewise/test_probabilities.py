@@ -23,7 +23,7 @@ def graph():
 
 
 def enumerated(graph, fanout, replace):
-    """Compute the probabilities from all equally likely choices of each seed."""
+    """Compute the inclusion probabilities from all equally likely choices of each seed."""
     kept = np.ones(12)
     for v in SEEDS:
         column = graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()

@@ -1,4 +1,4 @@
-"""Induced subgraphs of the nodes that another sampler finds: all edges between them, of every relation, and no others."""
+"""Induced subgraphs of the nodes that another sampler finds: they have all edges between these nodes, of every relation."""
 
 import numpy as np
 import pytest

@@ -67,7 +67,7 @@ def exact_weights(sampler, graph, split, nodes, num_seeds, indptr, edge_ids):
         return sum(p for p, hit in law if not any(hit & some for some in sets)) ** sampler.budget
 
     def together(*sets):
-        """Return the probability that for each set at least one draw hits it."""
+        """Return the probability that each of the sets contains at least one draw."""
         chosen = [[sets[i] for i in range(len(sets)) if bits >> i & 1] for bits in range(2 ** len(sets))]
         return Fraction(sum((-1) ** len(some) * without(*some) for some in chosen), whole**sampler.budget)
 

@@ -69,7 +69,7 @@ def test_the_node_sampler_draws_by_squared_columns():
 
 
 def test_the_edge_sampler_draws_pairs_by_inverse_degrees():
-    """With one edge per subgraph, a pair has a probability proportional to 1 / d(u) + 1 / d(v)."""
+    """The edge sampler with one edge per subgraph draws a pair with a probability proportional to 1 / d(u) + 1 / d(v)."""
     graph, batches = skewed(), 6000
     degrees = graph.in_degrees()
     counts, law = np.zeros((16, 16)), np.zeros((16, 16))
@@ -106,7 +106,7 @@ def test_the_walk_sampler_visits_by_the_transition_matrix():
 
 
 def sums(sampler, graph, split, batches, seed=0):
-    """Compare weighted sums and mean losses over many batches with the exact ones.
+    """Return the ratios of weighted sums and mean losses over many batches to the exact ones.
 
     Returns each node's ratio, the number of batches with the node, and the losses' ratios (batches,). Features and losses are not constant.
     """

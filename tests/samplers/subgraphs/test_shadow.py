@@ -68,7 +68,7 @@ def test_stamps_that_run_out_clear_the_table():
 
 
 def test_push_finds_personalised_pagerank():
-    """Scores and residues together account for all walks, and scores are within the guaranteed error of the exact PageRank."""
+    """The push algorithm's scores and residues account for all walks, and the scores' error is within the bound for the exact PageRank."""
     graph, alpha, epsilon = grid(6), 0.2, 1e-3
     columns, start = reference.columns_of(graph), 14
     score, residue = reference.push(columns, start, round(alpha * 2**16), round(epsilon * 2**40))

@@ -46,7 +46,7 @@ def test_there_and_back(sampler):
 
 
 def sizes_of(batch):
-    """Return the sizes of all blocks, including those that are prefixes of other blocks."""
+    """Return the numbers of destinations, sources and edges of all blocks, including prefixes of other blocks."""
     hops = [hop if isinstance(hop, dict) else {"": hop} for hop in batch.blocks]
     return [{relation: (block.num_dst, block.num_src, block.num_edges) for relation, block in hop.items()} for hop in hops]
 
@@ -64,7 +64,7 @@ def test_a_sample_of_another_step_is_none():
 
 
 def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
-    """A slow reader of an abandoned epoch may read parts of two batches, which must not count as a batch."""
+    """A sample that is overwritten while a slow reader of an abandoned epoch reads it is rejected, not returned as a batch."""
     graph = load_dataset("digits-knn").graph
     first, second = (written(NeighborSampler([2]).sample(graph, np.arange(number))) for number in (4, 300))
     [boxes] = message_slots(1, 0, [0], None)

@@ -82,7 +82,7 @@ def test_neighbours_are_those_of_pyg():
 
 
 def test_no_batch_depends_on_a_later_event():
-    """Changing all events after a step must leave the batch of this step bit-identical."""
+    """If all events after a step change, the batch of the step stays bit-identical."""
     events, other = drawn(120), drawn(120, seed=1)
     for step, batch in enumerate(loader(events, 0, 120, num_negatives=2)):
         wanted = {name: array.tolist() for name, array in batch.arrays().items() if not name.startswith("edge_ids")}

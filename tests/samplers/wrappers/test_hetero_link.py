@@ -61,7 +61,10 @@ def test_pairs_and_what_is_excluded(expand, exclude, reverse):
 
 
 def test_reverse_edges_are_excluded_by_default():
-    """The reverse relation is rev_NAME, or the relation itself within one type if there is no rev_NAME."""
+    """Edges of the reverse relation are excluded by default.
+
+    The reverse relation is ``rev_NAME``, or without ``rev_NAME`` the relation itself if it is within one type.
+    """
     turned = HeteroGraph.from_edges(NUM, {BUYS: EDGES[BUYS], KNOWS: EDGES[KNOWS]}).with_reverse()
     rev_buys, rev_knows = ("item", "rev_buys", "user"), ("user", "rev_knows", "user")
     for graph, relation, reverse in (

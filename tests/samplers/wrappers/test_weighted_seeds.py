@@ -26,7 +26,7 @@ def sampler(graph):
 
 
 def drawn(number, seed, epoch):
-    """Compute one draw exactly from 64 random bits."""
+    """Compute the ``number``-th draw exactly from 64 random bits."""
     high, low = words((seed, epoch, 0, int(HOP_SEEDS)), number, 2)
     place = Fraction(high << 32 | low, 2**64) * Fraction(WEIGHTS[SPLIT].sum())
     for vertex in SPLIT:
@@ -55,7 +55,7 @@ def test_the_law(graph, sampler):
 
 
 def test_draws_do_not_depend_on_batches(dataset, sampler):
-    """An epoch has the same draws on one and two ranks, with and without workers; another epoch has other draws."""
+    """An epoch has the same draws on one rank and on two, with and without workers; another epoch has different draws."""
 
     def epoch(workers=0, **options):
         with SampleLoader(dataset, sampler, split=np.arange(120), num_workers=workers, seed=3, **options) as loader:

@@ -85,7 +85,7 @@ def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
 
 
 def test_the_wait_for_the_start_of_a_run_does_not_count():
-    """Throughput excludes the wait for the first batch, as in the last line of the run."""
+    """Throughput excludes the wait for a run's first batch, as the last line of the run does."""
     logged = {}
     module = SimpleNamespace(log_dict=lambda figures, **_: logged.update(figures))
     loader = NodeDataModule("digits-knn", NeighborSampler([4]), batch_size=512, num_workers=0).train_dataloader()

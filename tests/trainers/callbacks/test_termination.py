@@ -14,7 +14,7 @@ from hoptrain.trainers.callbacks.termination import Termination
 
 
 class Asked(Callback):
-    """A callback that sends SIGTERM to its own process within a batch, or before validation; ``then`` runs next."""
+    """A callback that sends SIGTERM to its own process within a batch, or before validation, and then calls ``then``."""
 
     def __init__(self, hook, then=lambda: None):
         self.hook, self.then = hook, then

@@ -1,4 +1,4 @@
-"""The timeline of whole runs: what they print, log and write, even if they end early."""
+"""The timelines of whole runs: the output, logs and files of a run, even if it ends early."""
 
 import csv
 import json

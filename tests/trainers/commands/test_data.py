@@ -1,4 +1,4 @@
-"""``hoptrain data``: what it prints, writes and rejects."""
+"""``hoptrain data``: its output, its files, and the arguments that it rejects."""
 
 import argparse
 

@@ -39,7 +39,7 @@ def test_convert_and_info(real, capsys, features):
 
 
 def test_what_a_memory_would_give_counts_codes(tmp_path, monkeypatch, capsys):
-    """The predicted number of cached rows counts codes: a row of int8 takes a quarter of a float32 row, so more rows fit."""
+    """``data info --feature-cache`` predicts the number of cached rows from their stored size: an int8 row takes a quarter of a float32 row, so more fit."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     x, edges = random.random((3000, 40), dtype=np.float32), random.integers(0, 3000, (2, 9000))

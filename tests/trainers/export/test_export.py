@@ -1,4 +1,4 @@
-"""Exported programs compute what the model does, on batches of other sizes than the traced one."""
+"""Exported programs compute the outputs of the model, also for batches of other sizes than the traced batch."""
 
 import re
 import shlex

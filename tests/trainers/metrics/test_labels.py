@@ -22,7 +22,7 @@ TARGETS = torch.from_numpy(RNG.normal(size=(80, 4)).astype(np.float32))
 
 
 def found(kind, name, y):
-    """Return the value of a metric after two batches."""
+    """Return the value of the metric ``name`` after two batches."""
     labels = Labels(kind, 4)
     metric = labels.make_score(name)
     for rows in (slice(0, 50), slice(50, 80)):
@@ -102,7 +102,7 @@ def fitted(y, sampler=None, epochs=1, **model):
 
 @pytest.mark.parametrize("columns", [1, 2])
 def test_targets_are_learnt(columns):
-    """A model learns a linear function of a node's own features, as targets (V,) and (V, 2)."""
+    """A model learns targets (V,) and (V, 2) that are a linear function of a node's own features."""
     trainer, model, module = fitted(lambda x: x[:, 0] if columns == 1 else x[:, :2], epochs=25, metric="r2", dropout=0.0)
     assert module.num_classes == columns
     assert float(trainer.callback_metrics["val_r2"]) > 0.6

@@ -30,7 +30,7 @@ def slow(score, scores, links, known, begin):
 
 
 def problem(seed):
-    """Return 30 sources followed by 20 destinations, links of a source (some repeated), and its known links."""
+    """Return embeddings of 30 sources followed by 20 destinations, links of the sources (some repeated), and known links."""
     rng = np.random.default_rng(seed)
     vectors = torch.from_numpy(rng.normal(size=(50, 6)).astype(np.float32))
     places = rng.permutation(30 * 20)

@@ -49,7 +49,7 @@ def test_against_all_is_pair_by_pair(name, is_source):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("most", [1, 40, 1 << 20])
 def test_filtered_ranks(name, most, monkeypatch):
-    """Ranks equal those computed pair by pair, for any number of candidates at a time."""
+    """Filtered ranks equal ranks computed pair by pair, for any number of candidates at a time."""
     monkeypatch.setattr(ranks, "MOST_NUMBERS", most)
     rng = np.random.default_rng(3)
     src, dst = rng.integers(0, 12, (2, 30))

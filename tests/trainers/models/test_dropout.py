@@ -133,7 +133,7 @@ def test_another_default_device_changes_nothing():
 
 
 def test_generators_are_seeded_as_torch_seeds_them(monkeypatch):
-    """Only the generators of the CPU and of the given device are seeded."""
+    """Seeding affects only the generators of the CPU and of the given device, with torch's results."""
     devices = torch.Generator(), torch.Generator()
     monkeypatch.setattr(torch.cuda, "default_generators", devices)
     seed_generators(7, torch.device("cuda", 1))

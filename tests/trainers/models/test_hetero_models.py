@@ -70,7 +70,7 @@ def test_features_of_edges_count(name):
 
 
 def test_with_features_of_edges_attention_is_pygs():
-    """Outputs equal those of ``HeteroConv`` on the whole graph with edges in CSC order."""
+    """The outputs of a model with edge features equal those of ``HeteroConv`` on the whole graph with edges in CSC order."""
     model = make("transformer")
     columns = DATA.graph.relations[_WRITES]
     rows = torch.from_numpy(DATA.edge_attr[_WRITES][columns.ids_of(np.arange(columns.num_edges))])
@@ -173,7 +173,7 @@ def test_a_type_that_nothing_leads_to_keeps_its_vectors():
 
 
 def test_dense_and_sparse_adam_are_torchs():
-    """Each step equals that of two torch optimisers, also after saving and loading the state."""
+    """Each step of the combined optimiser equals that of torch's Adam and SparseAdam, also after saving and loading the state."""
     torch.manual_seed(0)
     one, two = ([torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(4, 2))] for _ in range(2))
     both = DenseAndSparseAdam(one[:1], one[1:], lr=0.1, weight_decay=0.01)

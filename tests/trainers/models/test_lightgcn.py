@@ -44,7 +44,7 @@ def test_vectors_are_pygs(graph, num_layers, expand):
 
 @pytest.mark.parametrize("sampler", [NeighborSampler([2]), LaborSampler([2])])
 def test_sampled_neighbours_stand_for_the_others(graph, sampler):
-    """The mean embedding over many batches equals that from all neighbours."""
+    """The mean embedding over many batches of sampled neighbours equals the embedding from all neighbours."""
     table, model, nodes = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), LightGCN(4, 4, 4, 1), np.arange(10)
     degrees = torch.from_numpy(graph.in_degrees()).float()
     drawn = []

@@ -81,7 +81,7 @@ def test_initial_weights_are_pygs(arch):
 
 
 def test_no_file_is_left(monkeypatch, tmp_path):
-    """PyG writes a temporary module for the first convolution of a class; hoptrain deletes it."""
+    """No file is left after a model is made: hoptrain deletes the temporary module that PyG writes for a convolution class."""
     name = f"{GATConv.__module__}_GATConv_propagate"
     monkeypatch.setattr(GATConv, "propagate", MessagePassing.propagate)
     monkeypatch.delitem(sys.modules, name, raising=False)
@@ -109,7 +109,7 @@ def test_full_neighbourhoods_equal_the_whole_graph(simple_graph, arch):
 
 @pytest.mark.parametrize("channels", [(40, 2), (2, 40)])
 def test_sage_in_either_order_is_pygs(simple_graph, channels):
-    """Outputs and gradients equal PyG's, whether the layer multiplies or averages first."""
+    """Outputs and gradients of GraphSAGE equal PyG's, whether the layer multiplies or averages first."""
     torch.manual_seed(0)
     layer = SAGELayer(*channels).double()
     block = NeighborSampler([3]).sample(simple_graph, np.arange(9)).to("cpu").blocks[0]
@@ -134,7 +134,10 @@ def test_gradients_reach_every_parameter(simple_graph, arch):
 
 
 def test_sampled_gcn_weights_are_unbiased(graph):
-    """The mean over many samples equals the sum over all neighbours. Degrees exceed the fanout, so the scaling matters."""
+    """GCN's mean output over many samples equals the sum over all neighbours.
+
+    Degrees exceed the fanout, so the scaling matters.
+    """
     hub = int(np.argmax(graph.in_degrees()))
     values = torch.randn(graph.num_nodes, dtype=torch.float64)
 

@@ -57,7 +57,7 @@ def runs(name):
 
 
 def of_the_table():
-    """Yield (class, arguments, "yes" if it reads edge features) of each row of the docs' table."""
+    """Return (class, arguments, "yes" or "no" for edge features) of each row of the docs' table."""
     return re.findall(r"^\| `(\w+)` \| (?:`(.*?)`)? ?\| (yes|no) \|$", PAGE.read_text(), re.MULTILINE)
 
 

@@ -36,7 +36,7 @@ def by_relation(layer, hidden, num_dst, edges, kinds):
 
 
 def test_a_layer_is_pygs():
-    """Values and gradients equal PyG's; one destination has no edge."""
+    """The values and gradients of the R-GCN layer equal those of PyG's; one destination has no edge."""
     torch.manual_seed(0)
     x, edges, kinds = torch.randn(30, 12), torch.randint(30, (2, 200)), torch.randint(6, (200,))
     edges[1] %= 20

@@ -1,4 +1,4 @@
-"""The option ``partitions`` of a data module: one machine with all partitions trains as without the option; conflicts are one line."""
+"""The option ``partitions``: one machine with all partitions trains as without the option; conflicts are reported in one line."""
 
 import pytest
 from cases.mistakes import Mistake, each_of

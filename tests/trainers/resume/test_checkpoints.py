@@ -64,7 +64,7 @@ def checkpoint(value, size=1000):
 
 @contextmanager
 def no_room(num_bytes):
-    """Pretend that the disk has space for a file of this size only."""
+    """Pretend that the disk has space for a file of ``num_bytes`` only."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:

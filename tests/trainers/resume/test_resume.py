@@ -143,7 +143,7 @@ def test_another_learning_rate_is_taken(folder):
 
 
 class Line(LightningModule):
-    """A user's own module, trained on a plain loader."""
+    """A user's own LightningModule, which is trained on a plain loader."""
 
     def __init__(self):
         super().__init__()

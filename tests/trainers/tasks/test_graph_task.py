@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about 
 
 
 class Blocks(nn.Module):
-    """A model with two PyG convolutions, each over its block."""
+    """A model with two PyG convolutions; each convolution reads its own block."""
 
     def __init__(self, width=3):
         super().__init__()
@@ -52,7 +52,7 @@ class Scaled(Blocks):
 
 
 class Edges(nn.Module):
-    """A model over ``edge_index`` that does not tell how many layers it has."""
+    """A model over ``edge_index`` that does not have a number of layers."""
 
     def __init__(self):
         super().__init__()

@@ -100,7 +100,7 @@ def test_a_last_batch_of_one_link_compares_nothing():
 
 
 def test_hard_and_several_negatives():
-    """BPR uses all three negatives of a link, or the one with the highest logit."""
+    """BPR uses all three negatives of a link, or with ``hard_negatives=1`` only the negative with the highest logit."""
     for hard in (None, 1):
         module, model = parts(num_negatives=3, hard_negatives=hard, l2=0.0)
         fit(module, model, max_epochs=1, limit_train_batches=0)

@@ -67,7 +67,7 @@ TRAIN = "-m hoptrain.trainers.cli fit --config quickstart --trainer.accelerator 
 
 
 def running(mark):
-    """Return the processes that have these variables in their environment."""
+    """Return the ids of the processes whose environment contains the text ``mark``."""
     found = []
     for folder in Path("/proc").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""The failure of one rank ends all of them within seconds, with its cause. Ranks are processes without torch, each with a watchdog."""
+"""The failure of one rank ends all ranks within seconds, with its cause. Ranks are processes without torch, each with a watchdog."""
 
 import json
 import os

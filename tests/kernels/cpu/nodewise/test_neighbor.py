@@ -17,7 +17,7 @@ NO_TABLES = np.zeros(0, np.uint32), np.zeros(0, np.int32)
 
 
 def column_graph(degrees):
-    """Return a CSC graph with these in-degrees in which all sources differ, so that a source identifies its edge."""
+    """Return a CSC graph with the in-degrees ``degrees``; all sources differ, so that a source identifies its edge."""
     indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
     return indptr, np.arange(1000, 1000 + indptr[-1], dtype=np.int32)
 

@@ -32,7 +32,7 @@ def test_hit(draws, rate):
 
 
 def test_many_draws():
-    """With certain or nearly certain draws, no probability is below 0 or above 1."""
+    """No inclusion probability is below 0 or above 1, even if draws are certain or nearly certain."""
     for draws in (1, 2, 3, 2**20 + 7, 2**31 - 1):
         assert inclusion.hit(draws, 1.0, 1.0) == 1
         assert inclusion.both_hit(draws, 1.0, 1.0, 0.0, 1.0) == 1

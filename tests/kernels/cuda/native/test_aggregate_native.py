@@ -112,7 +112,10 @@ def test_the_derivative_by_the_weights(machine, numbers, word, heads, with_mean)
 
 @on_each_machine
 def test_rounding_to_16_bits(machine):
-    """Each destination has one edge, so rows are copied: ties go to even, overflow to infinity, and NaN stays NaN."""
+    """Sums are rounded to bfloat16 correctly: ties go to even, overflow to infinity, and NaN stays NaN.
+
+    Each destination has one edge, so rows are copied.
+    """
     values = np.array([[1.0, 1 + 2**-8, 1 + 3 * 2**-8, 3.4e38], [np.inf, -np.inf, np.nan, -0.0]], np.float32)
     ptr, ind = machine.array([0, 1, 2], np.int32), machine.array([0, 1], np.int32)
     out = machine.array(np.zeros((2, 4)), np.uint16)

@@ -23,7 +23,7 @@ def table_of(row_bytes, seed=0):
 
 
 def split(rows, hot, num_parts):
-    """Return the hot rows in several arrays, and the position of each node among them."""
+    """Return the hot rows in several arrays, and each node's position among the hot rows."""
     where = np.full(len(rows), -1, np.int32)
     where[hot] = np.arange(len(hot))
     return [rows[hot[part::num_parts]] for part in range(num_parts)], where

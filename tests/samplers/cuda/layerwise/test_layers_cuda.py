@@ -66,7 +66,7 @@ DEGREE = 3 * LONG // 2
 
 
 def with_hub():
-    """Return a graph in which node 0 has more in-edges than one thread adds up, and the 59 other nodes have three each."""
+    """Return a graph in which node 0 has more in-edges than one thread adds up, and each of the 59 other nodes has three in-edges."""
     indptr = np.concatenate([[0], DEGREE + 3 * np.arange(60)])
     return Graph(indptr, np.random.default_rng(0).integers(0, 60, indptr[-1]).astype(np.int32))
 

@@ -17,21 +17,21 @@ pytestmark = needs_cuda
 
 
 def with_hub(degree, weights=None):
-    """Return a graph in which node 0 has this in-degree and the 59 other nodes have in-degree three."""
+    """Return a graph in which node 0 has the in-degree ``degree``, and the 59 other nodes have in-degree three."""
     rng = np.random.default_rng(0)
     indptr = np.concatenate([[0], degree + 3 * np.arange(60)])
     return Graph(indptr, rng.integers(0, 60, indptr[-1]).astype(np.int32), weights=weights and weights(rng, indptr[-1]))
 
 
 def steep(rng, number):
-    """Return weights of which one dominates, so that all other edges are drawn without it; every fourth weight is 0."""
+    """Return weights of which one dominates, so that draws must exclude it to reach the others; every fourth weight is 0."""
     weights = 10.0 ** -rng.integers(20, 320, number)
     weights[::4], weights[1] = 0.0, 1.0
     return weights
 
 
 def counted(monkeypatch, module, name):
-    """Count how often each thread calls a function. The simulator runs each CUDA thread as a Python thread."""
+    """Return a counter of the calls of a function by each thread; the simulator runs each CUDA thread as a Python thread."""
     calls, function = Counter(), getattr(module, name)
 
     def counting(*args):
@@ -43,7 +43,7 @@ def counted(monkeypatch, module, name):
 
 
 def longest_sum(degree, block):
-    """Return the longest chain of additions for a column: the pieces of one thread, then the sums of all pieces."""
+    """Return the length of the longest chain of additions for a column: the pieces of one thread, then the sums of all pieces."""
     return -(-PIECES // block) * -(-degree // PIECES) + PIECES
 
 

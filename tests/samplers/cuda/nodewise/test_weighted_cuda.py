@@ -26,7 +26,7 @@ def even(rng, number):
 
 
 def steep(rng, number):
-    """Return weights of which a few dominate, so that draws repeat without end; some are smaller than the smallest normal float32."""
+    """Return weights of which a few dominate, so that draws repeat very often; some are below the smallest normal float32."""
     return 10.0 ** -rng.integers(0, 320, number)
 
 

@@ -110,7 +110,7 @@ def test_unknown_labels_are_no_zeros():
 
 @pytest.mark.parametrize("arch", ["gine", "gatv2", "transformer", "nnconv"])
 def test_features_of_edges_count(arch):
-    """Logits of a batch equal those of single graphs, and change with an edge feature of the same graph."""
+    """A batch has the logits of its single graphs, and an edge feature changes only the logits of its graph."""
     module = module_of(classes)
     model = model_of(module, arch=arch, heads=2).double().eval()
     items = np.array([5, 2, 9, 33])
@@ -130,7 +130,7 @@ def test_features_of_edges_count(arch):
 
 
 def test_the_model_is_pygs():
-    """GIN with edge features and sums equals PyG's layers, pooling and batches."""
+    """The outputs of GIN with edge features and sums equal those of PyG's layers and pooling on PyG's batches."""
     from torch_geometric.nn import global_add_pool
 
     module = module_of(classes)
