@@ -41,7 +41,7 @@ fit --config option.yaml                    | there is no option data.batchsize:
 fit --config group.yaml                     | there is no option trainr.max_epochs: did you mean trainer.max_epochs?
 fit --config type.yaml                      | data.batch_size is many: it must be an integer
 fit --config class.yaml                     | data.sampler is hoptrain.samplers.NeighbourSampler (...): it must be a Sampler; did you mean NeighborSampler...?
-fit --config module.yaml                    | data.sampler is nomodule.S (No module named 'nomodule'): it must be a Sampler; give a class by its path, ...
+fit --config module.yaml                    | data.sampler is nomodule.S (No module named 'nomodule'): ...; add the folder of the module to PYTHONPATH, ...
 fit --config other.yaml                     | data.sampler is hoptrain.engine.Graph: it must be a Sampler; ...
 fit --config fanouts.yaml                   | data.sampler: fanouts is abc: it must be a list of integers or numbers
 fit --config task.yaml                      | task 'nodess' is unknown: did you mean nodes?
@@ -188,6 +188,7 @@ data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 nodes
 data partition typed parts --parts 2        | typed is a heterogeneous graph: only homogeneous graphs can be partitioned; give each machine a copy of ...
 data list --rot x                           | unrecognized arguments: --rot x; did you mean --root or --out?
 data convert digits-knn a_file/x            | a_file/x cannot be written (...): free disk space, or name a folder that you can write to
+data convert digits-knn y --missing mean    | --missing is mean, but digits-knn is not a folder of tables: it is for tables that are read; leave it out
 data convert digits-knn .                   | . exists: dataset folders are not overwritten; remove it or name another folder
 bench samplr                                | 'samplr' is no benchmark: it must be one of ...; did you mean sampler...?
 bench scale --out redit --config redit.yaml | 'redit' is not a known data set, file or folder: did you mean reddit?

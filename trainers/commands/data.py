@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten, wrap
@@ -15,8 +16,10 @@ from hoptrain.engine.arrays import as_float32
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import Entry, list_datasets
 from hoptrain.engine.datasets.load import load_any, open_either
+from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.encodings import Encoding, encodings_in
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.datasets.tables.folders import is_tables, read_tables
+from hoptrain.engine.errors import InputError, printable
 from hoptrain.engine.features.checks import label_notes
 from hoptrain.engine.features.quantized import FORMATS, Rows, format_of
 from hoptrain.engine.features.take import take_rows
@@ -58,7 +61,8 @@ def add_parser(subparsers: Any) -> None:
     convert = actions.add_parser(
         "convert",
         help="write a data set as a memory-mapped folder",
-        description="Write a data set as a hoptrain folder. It is memory-mapped, so opening it takes no time.",
+        description="Write a data set, or a folder of tables (nodes/TYPE.csv and edges/TYPE__NAME__TYPE.csv), as a hoptrain folder. It is memory-mapped, "
+        "so opening it takes no time.",
     )
     parts = partition.add_action(actions)
     for action in (info, convert, parts):
@@ -68,6 +72,9 @@ def add_parser(subparsers: Any) -> None:
     convert.add_argument(
         "--features", choices=FORMATS, help="store the features of nodes and edges in this smaller format (default: in their own)"
     )
+    tables = convert.add_argument_group("folders of tables")
+    import_tables.add_cells(tables.add_argument)
+    tables.add_argument("--seed-type", metavar="TYPE", help="node type to train on, if several types have labels")
     for action in (listing, info, convert, parts):
         action.add_argument("--root", metavar="FOLDER", help="folder of data sets (default: $HOPTRAIN_DATA)")
     for action in (info, convert, parts):
@@ -182,11 +189,29 @@ def _print_partition(args: argparse.Namespace) -> int:
 
 def run_convert(args: argparse.Namespace) -> int:
     """Write a data set as a folder; return 0."""
-    data = load_any(args.name, root=args.root, scale=args.scale)
+    if is_tables(Path(args.name)):
+        data = _from_tables(args)
+    else:
+        for option, default in (("missing", "error"), ("skip_bad_rows", None), ("seed_type", None)):
+            if (given := getattr(args, option)) != default:
+                name = option.replace("_", "-")
+                raise InputError(
+                    f"--{name} is {given}, but {args.name} is not a folder of tables: it is for tables that are read; leave it out"
+                )
+        data = load_any(args.name, root=args.root, scale=args.scale)
     data.save(args.dest, features=args.features)
     number = data.graph.num_nodes if isinstance(data, Dataset) else sum(data.graph.num_nodes.values())
     print(f"{args.name}: {number:,} nodes, {data.graph.num_edges:,} edges written to {args.dest}")
     return 0
+
+
+def _from_tables(args: argparse.Namespace) -> Dataset | HeteroDataset:
+    """Read a folder of tables, and report each column with bad rows."""
+    bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
+    data = read_tables(Path(args.name), args.seed_type, missing=args.missing, bad=bad)
+    for name, (count, number) in bad.counts.items():
+        print(f"{name}: {count:,} of {number:,} rows cannot be read and are left out")
+    return data
 
 
 def facts(data: Dataset) -> list[list[str]]:

@@ -78,13 +78,6 @@ def _add_reading(add: Any) -> None:
         help="meaning of each column of --edges: src, dst, weight, time, the name of a feature, or - to ignore it (default: from the header)",
     )
     add(
-        "--missing",
-        choices=get_args(Missing),
-        default="error",
-        help="features and weights that are missing: report them (error, the default), or fill in the column's mean or 0; in a category they become one "
-        "of its categories",
-    )
-    add(
         "--categories",
         default="",
         metavar="A,B,...",
@@ -100,6 +93,18 @@ def _add_reading(add: Any) -> None:
     add("--delimiter", metavar="CHAR", help="separator of cells: one character, tab or space (default: detected in the first line)")
     add("--header", action=argparse.BooleanOptionalAction, help="whether the first line names the columns (default: detected)")
     add("--ids", choices=("auto", "text"), default="auto", help="text: treat ids as text, even if all of them look like numbers")
+    add_cells(add)
+
+
+def add_cells(add: Any) -> None:
+    """Add the options for cells that are missing, and for rows that cannot be read."""
+    add(
+        "--missing",
+        choices=get_args(Missing),
+        default="error",
+        help="features and weights that are missing: report them (error, the default), or fill in the column's mean or 0; in a category they become one "
+        "of its categories",
+    )
     add(
         "--skip-bad-rows",
         type=_share,

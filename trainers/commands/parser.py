@@ -115,8 +115,11 @@ def _wrong_value(parser: OptionParser, key: str, message: str) -> str:
     for pattern in _NO_CLASS:
         if (found := re.search(pattern, message)) and kind is not None:
             reason = found.groupdict().get("reason")
-            known = sorted(set().union(*map(_subclasses, _classes(kind)))) if "No module named" not in (reason or "") else []
-            hint = did_you_mean(found["value"].rpartition(".")[2], known) or "give a class by its path, such as package.module.Class"
+            if "No module named" in (reason or ""):
+                hint = "add the folder of the module to PYTHONPATH, as in 'PYTHONPATH=. hoptrain', since no module is imported from the current folder"
+            else:
+                known = sorted(set().union(*map(_subclasses, _classes(kind))))
+                hint = did_you_mean(found["value"].rpartition(".")[2], known) or "give a class by its path, such as package.module.Class"
             return f"{key} is {found['value']}{f' ({reason})' if reason else ''}: it must be {_words(kind)}; {hint}"
     if nested := re.search(r"NestedArg\(key='([^']+)'", message):
         return f"there is no option {key}.{nested[1]}: {key} must be {_words(kind)}; give the class first, then its options"

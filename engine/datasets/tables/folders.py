@@ -23,6 +23,7 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import fingerprint, open_cached
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import EdgeColumns, features_of
+from hoptrain.engine.datasets.tables.encodings import Missing, Reading
 from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, splits_of
 from hoptrain.engine.datasets.tables.plain import EDGE_NAMES, VERTEX_NAMES, read_edges, read_plain, renamed
 from hoptrain.engine.datasets.tables.rows import Table
@@ -74,12 +75,16 @@ def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
     return open_cached(kind, key, lambda writer: read_tables(folder, seed_type).write_to(writer))
 
 
-def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroDataset:
+def read_tables(
+    folder: Path, seed_type: str | None = None, *, missing: Missing = "error", bad: BadRows | None = None
+) -> Dataset | HeteroDataset:
     """Read and validate the data set of a folder of tables, in memory: a ``HeteroDataset``, or a ``Dataset`` from ``nodes.csv`` and ``edges.csv``.
 
     Args:
         folder: folder of the tables.
         seed_type: node type to train on, for a heterogeneous graph; by default the only type with labels.
+        missing: treatment of missing cells of features: ``error``, or fill them in with the column's ``mean`` or with ``zero``.
+        bad: handling of rows that cannot be read; by default the first such row raises an error.
 
     Raises:
         InputError: tables are missing, or a row is invalid; the message names file, row, value and rule.
@@ -100,14 +105,20 @@ def read_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
             f"{folder} has {', '.join(path.name for path in plain.values())} and folders of tables: it must have one or the other; remove one"
         )
     if plain:
-        return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name)[0]
+        return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name, reading=Reading(missing), bad=bad)[0]
     nodes = {_stem(path): path for path in files if path.parent.name == "nodes"}
     edges = {_relation(path): path for path in files if path.parent.name == "edges"}
-    return read_hetero_tables(nodes, edges, seed_type, name=folder.name)
+    return read_hetero_tables(nodes, edges, seed_type, name=folder.name, missing=missing, bad=bad)
 
 
 def read_hetero_tables(
-    nodes: Mapping[str, str | Path], edges: Mapping[Relation, str | Path], seed_type: str | None = None, *, name: str = "data"
+    nodes: Mapping[str, str | Path],
+    edges: Mapping[Relation, str | Path],
+    seed_type: str | None = None,
+    *,
+    name: str = "data",
+    missing: Missing = "error",
+    bad: BadRows | None = None,
 ) -> HeteroDataset:
     r"""Build a data set from one table per node type and one per relation: ``.csv``, ``.csv.gz`` or ``.parquet`` files in any folders.
 
@@ -118,6 +129,8 @@ def read_hetero_tables(
         edges: edge tables by relation, with columns ``src`` and ``dst`` and optionally ``weight`` and ``time``.
         seed_type: node type to train on; by default the only node type with labels.
         name: name of the data set in messages.
+        missing: treatment of missing cells of features: ``error``, or fill them in with the column's ``mean`` or with ``zero``.
+        bad: handling of rows that cannot be read; by default the first such row raises an error.
 
     Raises:
         InputError: a row is invalid (the message names file, row, value and rule), a node type has no table, or the data set is invalid.
@@ -139,9 +152,12 @@ def read_hetero_tables(
     """
     relations = {relation: Path(path) for relation, path in edges.items()}
     _check_relations(relations, nodes)
-    types = {kind: _Type(Path(path)) for kind, path in nodes.items()}
+    reading, bad = Reading(missing), bad or BadRows()
+    types = {kind: _Type(Path(path), reading, bad) for kind, path in nodes.items()}
     seed_type = _seed_type(name, {kind: own.y is not None for kind, own in types.items()}, seed_type)
-    tables = {relation: _Edges(path, types[relation[0]].numbers, types[relation[2]].numbers) for relation, path in relations.items()}
+    ends = {relation: (types[relation[0]].numbers, types[relation[2]].numbers) for relation in relations}
+    tables = {relation: _Edges(path, *ends[relation], reading, bad) for relation, path in relations.items()}
+    bad.finish()
     by_option = {
         option: {relation: own.rest[option] for relation, own in tables.items() if option in own.rest} for option in ("weights", "times")
     }
@@ -199,12 +215,11 @@ def _relation(path: Path) -> Relation:
 class _Type:
     """The contents of a node type's table: node numbers, features and their encodings, labels and splits."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reading: Reading, bad: BadRows) -> None:
         """Read the table of a node type."""
-        bad = BadRows()
         file = Table(path, header=True)
         file.rename(renamed(file.names, VERTEX_NAMES))
-        table = VertexTable(file, bad)
+        table = VertexTable(file, bad, reading=reading)
         self.numbers = Vertices(table.ids, source=path.name)
         self.x, self.encodings = table.x, table.encodings
         self.y: Array | None = None
@@ -217,14 +232,15 @@ class _Type:
 class _Edges:
     """The contents of a relation's table: node numbers of both ends, features and their encodings, and ``weights`` and ``times`` in ``rest``."""
 
-    def __init__(self, path: Path, sources: Vertices, destinations: Vertices) -> None:
+    def __init__(self, path: Path, sources: Vertices, destinations: Vertices, reading: Reading, bad: BadRows) -> None:
         """Read the table of a relation. The attribute ``left`` names the columns that are left out, since they cannot be converted to features."""
         table = Table(path, header=True)
         table.rename(renamed(table.names, EDGE_NAMES))
-        columns = EdgeColumns.of(table, features_of(table))
-        self.encodings = {column: own for column, own in columns.features.items() if own.kind != "none" and not own.missing}
-        self.left = [f"{path.name}: {column}" for column in columns.features if column not in self.encodings]
-        self.rest = read_edges(table, sources, destinations, BadRows(), columns=columns._replace(features=self.encodings))
+        columns = EdgeColumns.of(table, features_of(table), reading)
+        without = [column for column, own in columns.features.items() if own.kind == "none" or (own.missing and reading.missing == "error")]
+        self.encodings = {column: own for column, own in columns.features.items() if column not in without}
+        self.left = [f"{path.name}: {column}" for column in without]
+        self.rest = read_edges(table, sources, destinations, bad, columns=columns._replace(features=self.encodings))
         self.ends = self.rest.pop("src"), self.rest.pop("dst")
         x = self.rest.pop("features", np.empty((0, sum(own.width for own in self.encodings.values())), np.float32))
         self.x = x if self.encodings else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
@@ -118,7 +118,7 @@ class NodeClassifier(NodeTask, GraphTask):
         Raises:
             InputError: an option is out of range or unknown, options of a ``GNN`` are given with another model, or class weights without classes.
         """
-        if model is not None and (unused := sorted(options.keys() - _OF_ANY_MODEL)):
+        if isinstance(model, nn.Module) and (unused := sorted(options.keys() - _OF_ANY_MODEL)):
             raise InputError(f"{unused[0]} with your own model: it is an option of the built-in GNN; leave it out")
         super().__init__(in_channels, num_classes, num_layers, model, forward_inputs, **options)
         self.define_labels(num_classes, multilabel, metric, class_weight)

@@ -7,7 +7,8 @@ from cases.mistakes import Mistake, each_of, refused
 from hoptrain.engine import Dataset, load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets import list_datasets
 from hoptrain.engine.datasets.tables import rows
-from hoptrain.engine.datasets.tables.folders import read_hetero_tables
+from hoptrain.engine.datasets.tables.bad_rows import BadRows
+from hoptrain.engine.datasets.tables.folders import read_hetero_tables, read_tables
 
 PAPERS = "id,year,score,label,split\np1,1,0.5,graphs,train\np2,2,1.5,,\n007,3,-2,trees,Valid\n7,4,0,graphs,test\n"
 AUTHORS = "id,a\n10,1\n-3,0\n12,1\n"
@@ -74,6 +75,20 @@ def test_a_typed_graph(tmp_path):
     assert [entry.about for entry in list_datasets(tmp_path) if entry.name == "mine"] == ["tables of nodes and edges"]
     write(folder, **{"edges/paper__cites__paper": "src,dst\np1,7\n7,7\n"})
     assert load_hetero_dataset(str(folder)).graph.num_edges == 5
+
+
+def test_missing_cells_are_filled_and_bad_rows_are_skipped_if_asked(tmp_path):
+    """Every column with bad rows of all tables is reported at once; missing cells are filled, and bad rows left out, as options say."""
+    papers, authors = "id,label,year,kind\np1,t,1.5,x\np2,s,,y\np3,t,2.5,\n", "id\nada\nbob\n"
+    wrote = "src,dst,n\nada,p1,1\nbob,p2,\nzed,p1,3\nada,p3,2\n"
+    tables = {"nodes/paper": papers, "nodes/author": authors, "edges/author__writes__paper": wrote, "edges/paper__cites__paper": None}
+    folder, lines = write(tmp_path / "holes", **tables), []
+    with refused("2 of 3 rows of paper.csv, 1 of 4 rows of author__writes__paper.csv", "cannot be read", "fix --skip-bad-rows"):
+        read_tables(folder, bad=BadRows(lines.append))
+    assert [line.partition(": ")[2].partition(" ")[0] for line in lines] == ["year", "kind", "src"]
+    data = read_tables(folder, missing="mean", bad=BadRows(skip=0.25))
+    assert data.x["paper"].tolist() == [[1.5, 0], [2, 1], [2.5, 2]]
+    assert data.graph.num_edges == 3
 
 
 def test_labels_of_several_types(tmp_path):
