@@ -41,7 +41,9 @@ class LabelMixin(ScoredModule):
             InputError: ``class_weight`` is unknown or given with a loss, or the metric does not exist for such labels.
         """
         if class_weight not in (None, "balanced"):
-            raise InputError(f"class_weight is {class_weight!r}: it must be balanced; give balanced or leave it out")
+            raise InputError(
+                f"class_weight is {class_weight!r}: it must be balanced; for other weights give loss=torch.nn.CrossEntropyLoss(weight=...)"
+            )
         if class_weight is not None and self.loss is not None:
             raise InputError(
                 f"class_weight is {class_weight} with your own loss: the weights of classes are the loss's, as in torch.nn.CrossEntropyLoss(weight=...); "

@@ -119,7 +119,8 @@ class NodeClassifier(NodeTask, GraphTask):
             InputError: an option is out of range or unknown, options of a ``GNN`` are given with another model, or class weights without classes.
         """
         if isinstance(model, nn.Module) and (unused := sorted(options.keys() - _OF_ANY_MODEL)):
-            raise InputError(f"{unused[0]} with your own model: it is an option of the built-in GNN; leave it out")
+            known = ", ".join(sorted(_OF_ANY_MODEL))
+            raise InputError(f"{unused[0]} with your own model: the options are {known}, others are for the built-in GNN; leave it out")
         super().__init__(in_channels, num_classes, num_layers, model, forward_inputs, **options)
         self.define_labels(num_classes, multilabel, metric, class_weight)
 
