@@ -42,7 +42,7 @@ class Rules(NamedTuple):
     date: str = "other cells are dates, so all must be, such as 2021-03-04; fix it, or leave the column out (--drop)"
     notation: str = "dates must be written as 2021-03-04; convert them, or leave the column out (--drop)"
     name: str = "a column of mostly different texts has names, not categories; leave it out (--drop), or name it in --categories"
-    category: str = "it is not among the column's categories; fix it"
+    category: str = "it is not among the column's categories; name one of them, or leave the cell empty if training had empty cells"
     empty: str = "each cell needs a value; fill missing cells with --missing mean (or zero), or leave the column out (--drop)"
     weight: str = "weights must be finite and 0 or more; give such a weight"
 
@@ -254,8 +254,18 @@ def scan(table: Table, names: Iterable[str], reading: Reading, what: str) -> dic
         for name, column in columns.items():
             column.add(piece.columns[name])
     if known is not None:
-        return {name: replace(own, missing=int(columns[name].count[_EMPTY])) for name, own in known.items()}
+        return {
+            name: _filled(replace(own, missing=int(columns[name].count[_EMPTY])), columns[name], reading) for name, own in known.items()
+        }
     return {name: column.encoding(reading.missing) for name, column in columns.items()}
+
+
+def _filled(known: Encoding, column: Column, reading: Reading) -> Encoding:
+    """Return a known encoding of numbers or dates; if it has no value for missing cells, take that of this table's column."""
+    if known.kind not in ("number", "date") or known.fill is not None:
+        return known
+    own = column.encoding(reading.missing)
+    return replace(known, fill=own.fill) if own.kind == known.kind else known
 
 
 def is_missing(texts: Array) -> Array:

@@ -79,6 +79,16 @@ def test_new_data_become_the_same_numbers(capsys):
     assert "town is 'Bern': it is not among the column's categories" in capsys.readouterr().err
 
 
+def test_a_column_without_holes_in_training_is_filled_in_new_data_if_asked(capsys):
+    """``--like`` with ``--missing mean`` fills with the mean of the new table where the training data had no missing cell."""
+    pd.DataFrame({"id": list("abcd"), "n": [1, 2, 3, 4]}).to_csv("nodes.csv", index=False)
+    imported()
+    pd.DataFrame({"id": list("abcd"), "n": ["8", "", "4", "6"]}).to_csv("nodes.csv", index=False)
+    imported("--like", "mine", out="new", code=2)
+    assert "n is '': each cell needs a value" in capsys.readouterr().err
+    assert imported("--like", "mine", "--missing", "mean", out="new").x.tolist() == [[8], [6], [4], [6]]
+
+
 def test_data_frames_are_the_same():
     people = pd.DataFrame(NODES)
     people["price"] = [1457.01, 3, None, -2]
