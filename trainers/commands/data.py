@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import as_float32
+from hoptrain.engine.arrays import Array, as_float32
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import Entry, list_datasets
 from hoptrain.engine.datasets.load import load_any, open_either
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.encodings import Encoding, encodings_in
-from hoptrain.engine.datasets.tables.folders import is_tables, read_tables
+from hoptrain.engine.datasets.tables.folders import is_tables, read_tables_and_ids
+from hoptrain.engine.datasets.tables.plain import write_ids
 from hoptrain.engine.errors import InputError, printable
 from hoptrain.engine.features.checks import label_notes
 from hoptrain.engine.features.quantized import FORMATS, Rows, format_of
@@ -72,9 +73,7 @@ def add_parser(subparsers: Any) -> None:
     convert.add_argument(
         "--features", choices=FORMATS, help="store the features of nodes and edges in this smaller format (default: in their own)"
     )
-    tables = convert.add_argument_group("folders of tables")
-    import_tables.add_cells(tables.add_argument)
-    tables.add_argument("--seed-type", metavar="TYPE", help="node type to train on, if several types have labels")
+    _add_tables(convert)
     for action in (listing, info, convert, parts):
         action.add_argument("--root", metavar="FOLDER", help="folder of data sets (default: $HOPTRAIN_DATA)")
     for action in (info, convert, parts):
@@ -99,6 +98,13 @@ def add_parser(subparsers: Any) -> None:
     reads.add_argument("--batch-size", type=int, metavar="N", help="seeds per step (default: 1024)")
     for action, run in ((listing, run_list), (info, run_info), (convert, run_convert)):
         action.set_defaults(run=run)
+
+
+def _add_tables(convert: argparse.ArgumentParser) -> None:
+    """Add the options of ``convert`` for folders of tables."""
+    tables = convert.add_argument_group("folders of tables")
+    import_tables.add_cells(tables.add_argument)
+    tables.add_argument("--seed-type", metavar="TYPE", help="node type to train on, if several types or none have labels")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -189,8 +195,9 @@ def _print_partition(args: argparse.Namespace) -> int:
 
 def run_convert(args: argparse.Namespace) -> int:
     """Write a data set as a folder; return 0."""
+    ids = None
     if is_tables(Path(args.name)):
-        data = _from_tables(args)
+        data, ids = _from_tables(args)
     else:
         for option, default in (("missing", "error"), ("skip_bad_rows", None), ("seed_type", None)):
             if (given := getattr(args, option)) != default:
@@ -200,18 +207,20 @@ def run_convert(args: argparse.Namespace) -> int:
                 )
         data = load_any(args.name, root=args.root, scale=args.scale)
     data.save(args.dest, features=args.features)
+    if ids is not None:
+        write_ids(Path(args.dest), ids)
     number = data.graph.num_nodes if isinstance(data, Dataset) else sum(data.graph.num_nodes.values())
     print(f"{args.name}: {number:,} nodes, {data.graph.num_edges:,} edges written to {args.dest}")
     return 0
 
 
-def _from_tables(args: argparse.Namespace) -> Dataset | HeteroDataset:
-    """Read a folder of tables, and report each column with bad rows."""
+def _from_tables(args: argparse.Namespace) -> tuple[Dataset | HeteroDataset, Array | None]:
+    """Read a folder of tables, and report each column with bad rows. Return the data set and its nodes' ids."""
     bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
-    data = read_tables(Path(args.name), args.seed_type, missing=args.missing, bad=bad)
+    data, ids = read_tables_and_ids(Path(args.name), args.seed_type, missing=args.missing, bad=bad)
     for name, (count, number) in bad.counts.items():
         print(f"{name}: {count:,} of {number:,} rows cannot be read and are left out")
-    return data
+    return data, ids
 
 
 def facts(data: Dataset) -> list[list[str]]:

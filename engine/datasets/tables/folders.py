@@ -25,13 +25,14 @@ from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import EdgeColumns, features_of
 from hoptrain.engine.datasets.tables.encodings import Missing, Reading
 from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, splits_of
-from hoptrain.engine.datasets.tables.plain import EDGE_NAMES, VERTEX_NAMES, read_edges, read_plain, renamed
+from hoptrain.engine.datasets.tables.plain import EDGE_NAMES, VERTEX_NAMES, read_edges, read_plain, renamed, write_ids
 from hoptrain.engine.datasets.tables.rows import Table
 from hoptrain.engine.errors import InputError, not_carried
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
+from hoptrain.engine.store import FolderWriter
 
-_VERSION = 3
+_VERSION = 4
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
@@ -64,7 +65,7 @@ def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
     """Open a folder of tables. The first call converts it into the cache, under a key that depends on the tables and ``seed_type``.
 
     Raises:
-        InputError: the tables are missing or invalid (see ``read_tables``).
+        InputError: the tables are missing or invalid (see ``read_tables_and_ids``).
     """
     files = table_files(folder)
     key = f"{folder.resolve().name}-tables{_VERSION}-{fingerprint(files)}"
@@ -72,13 +73,22 @@ def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
         key += f"-{zlib.crc32(seed_type.encode()):08x}"  # a checksum, since the name of a type need not be a valid file name
     is_plain = any(path.parent == folder for path in files)
     kind: type[Dataset | HeteroDataset] = Dataset if is_plain else HeteroDataset
-    return open_cached(kind, key, lambda writer: read_tables(folder, seed_type).write_to(writer))
+
+    def write(writer: FolderWriter) -> None:
+        data, ids = read_tables_and_ids(folder, seed_type)
+        data.write_to(writer)
+        if ids is not None:
+            write_ids(writer.folder, ids)
+
+    return open_cached(kind, key, write)
 
 
-def read_tables(
+def read_tables_and_ids(
     folder: Path, seed_type: str | None = None, *, missing: Missing = "error", bad: BadRows | None = None
-) -> Dataset | HeteroDataset:
+) -> tuple[Dataset | HeteroDataset, Array | None]:
     """Read and validate the data set of a folder of tables, in memory: a ``HeteroDataset``, or a ``Dataset`` from ``nodes.csv`` and ``edges.csv``.
+
+    Also return the ids (V,) of its nodes (of the seed type), or None if these equal the node numbers.
 
     Args:
         folder: folder of the tables.
@@ -105,10 +115,10 @@ def read_tables(
             f"{folder} has {', '.join(path.name for path in plain.values())} and folders of tables: it must have one or the other; remove one"
         )
     if plain:
-        return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name, reading=Reading(missing), bad=bad)[0]
+        return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name, reading=Reading(missing), bad=bad)
     nodes = {_stem(path): path for path in files if path.parent.name == "nodes"}
     edges = {_relation(path): path for path in files if path.parent.name == "edges"}
-    return read_hetero_tables(nodes, edges, seed_type, name=folder.name, missing=missing, bad=bad)
+    return _read_hetero(nodes, edges, seed_type, folder.name, Reading(missing), bad or BadRows())
 
 
 def read_hetero_tables(
@@ -150,9 +160,15 @@ def read_hetero_tables(
         ({'paper': 2, 'author': 2}, array([1, 0]), [[1.5], [2.5]])
         >>> folder.cleanup()
     """
+    return _read_hetero(nodes, edges, seed_type, name, Reading(missing), bad or BadRows())[0]
+
+
+def _read_hetero(
+    nodes: Mapping[str, str | Path], edges: Mapping[Relation, str | Path], seed_type: str | None, name: str, reading: Reading, bad: BadRows
+) -> tuple[HeteroDataset, Array | None]:
+    """Return the data set, and the ids (V,) of the nodes of the seed type, or None if these equal the node numbers."""
     relations = {relation: Path(path) for relation, path in edges.items()}
     _check_relations(relations, nodes)
-    reading, bad = Reading(missing), bad or BadRows()
     types = {kind: _Type(Path(path), reading, bad) for kind, path in nodes.items()}
     seed_type = _seed_type(name, {kind: own.y is not None for kind, own in types.items()}, seed_type)
     ends = {relation: (types[relation[0]].numbers, types[relation[2]].numbers) for relation in relations}
@@ -167,7 +183,7 @@ def read_hetero_tables(
     meta |= {} if seeds.classes is None else {"classes": seeds.classes}
     meta |= not_carried(name, "HeteroDataset", [column for own in tables.values() for column in own.left])
     meta["columns"] = {what: {column: each.as_json() for column, each in own.items()} for what, own in encodings.items() if own}
-    return HeteroDataset(
+    data = HeteroDataset(
         name=name,
         graph=HeteroGraph.from_edges(
             {kind: len(own.numbers) for kind, own in types.items()}, {relation: own.ends for relation, own in tables.items()}, **by_option
@@ -179,6 +195,7 @@ def read_hetero_tables(
         splits=seeds.splits,
         meta=meta,
     )
+    return data, seeds.numbers.ids()
 
 
 def _check_relations(relations: Mapping[Relation, Path], nodes: Mapping[str, str | Path]) -> None:
@@ -198,7 +215,8 @@ def _seed_type(name: str, is_labelled: dict[str, bool], seed_type: str | None) -
     if seed_type is None and len(labelled) != 1:
         raise InputError(
             f"{name}: labels of {', '.join(labelled) or 'no type'}: the nodes of one type are trained on; "
-            + ("name it with seed_type (data.seed_type in a configuration)" if labelled else "give one table a column label")
+            + ("" if labelled else "give one table a column label, or ")
+            + "name it with seed_type (--seed-type of 'hoptrain data convert', data.seed_type in a configuration)"
         )
     if seed_type is not None and seed_type not in is_labelled:
         raise InputError(f"seed_type is {seed_type!r}: it must be a type with a table, {', '.join(is_labelled)}; name one of these")

@@ -328,7 +328,7 @@ def _of_vertices(
     about: Mapping[str, VertexTable | Array], vertices: Vertices, known: Sequence[str] | None
 ) -> tuple[Array | None, dict[str, Array], list[str] | None]:
     """Return labels (V,) or (V, C), splits and the names of classes from node tables or arrays. ``known`` are class names to use, or None."""
-    splits, classes = {}, None
+    splits, classes = {}, None if known is None else list(known)
     y = labels if isinstance(labels := about.get("label"), np.ndarray) else None
     for table in (own for own in about.values() if isinstance(own, VertexTable)):
         numbers = numbers_of(table.ids, vertices, table)
