@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any
 
 from hoptrain.benchmarks.baselines.installed import call
-from hoptrain.benchmarks.cases.hetero import DEFAULT_SCALE, TWIN, synthetic_mag
+from hoptrain.benchmarks.cases.hetero import DEFAULT_SCALE, SYNTHETIC_MAG, synthetic_mag
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import HOPTRAIN, Record, Result
 from hoptrain.benchmarks.common.rounds import time_rounds
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> Result:
 
 def _load(name: str, args: argparse.Namespace) -> Dataset | HeteroDataset:
     """Open a homogeneous or heterogeneous data set."""
-    if name == TWIN:
+    if name == SYNTHETIC_MAG:
         return synthetic_mag(DEFAULT_SCALE if args.scale is None else args.scale)
     return options.load_either(name, args, scale=0.2)
 

@@ -221,14 +221,14 @@ def meet(monkeypatch):
     from hoptrain.engine.gpu_memory.meeting import Meeting
 
     store, local = torch.distributed.HashStore(), threading.local()
-    monkeypatch.setattr("hoptrain.samplers.loader.tier.meeting_of", lambda _: local.meeting)
+    monkeypatch.setattr("hoptrain.samplers.loader.feature_cache.meeting_of", lambda _: local.meeting)
     return lambda rank: setattr(local, "meeting", Meeting(store, rank, 2, name="of threads"))
 
 
 @pytest.fixture
 def memory_for_edges(monkeypatch):
     """Return a function that sets the free memory; it decides whether a loader maps edges or reads them from files."""
-    return lambda num_bytes: monkeypatch.setattr("hoptrain.samplers.loader.topology.room.available_memory", lambda: num_bytes)
+    return lambda num_bytes: monkeypatch.setattr("hoptrain.samplers.loader.topology.edge_memory.available_memory", lambda: num_bytes)
 
 
 @pytest.fixture

@@ -67,9 +67,9 @@ def test_a_worker_imports_no_other_sampler():
 
 
 APART = (
-    "engine.partition", "engine.gpu_memory", "engine.storage", "samplers.superbatch", "samplers.cuda", "samplers.loader.device_feed", "samplers.loader.tier",
-    "samplers.loader.topology", "samplers.distributed", "kernels.cuda", "trainers.multinode", "trainers.pipeline", "trainers.watchdog",
-    "pyg", "dgl",
+    "engine.partition", "engine.gpu_memory", "engine.storage", "samplers.superbatch", "samplers.cuda", "samplers.loader.device_feed",
+    "samplers.loader.feature_cache", "samplers.loader.topology", "samplers.distributed", "kernels.cuda", "trainers.multinode",
+    "trainers.pipeline", "trainers.watchdog", "pyg", "dgl",
 )  # fmt: skip
 """Subpackages that a run imports only if it uses them; ``pyproject.toml`` has the import contract."""
 EPOCH = "data = load_dataset('digits-knn')\nfor batch in SampleLoader(data, NeighborSampler([2]), split='val'): pass"

@@ -9,7 +9,7 @@ import numpy as np
 from hoptrain.benchmarks.common.options import SEED
 from hoptrain.engine import HeteroDataset, load_hetero_dataset
 
-TWIN = "typed:mag"
+SYNTHETIC_MAG = "typed:mag"
 DEFAULT_SCALE = 0.05
 
 
@@ -22,4 +22,4 @@ def synthetic_mag(scale: float) -> HeteroDataset:
     data = load_hetero_dataset("synthetic:mag", scale=scale, add_reverse=True)
     rng, width = np.random.default_rng(SEED), data.x[data.seed_type].shape[1]
     drawn = {kind: rng.random((number, width), np.float32) for kind, number in data.graph.num_nodes.items() if kind not in data.x}
-    return replace(data, name=TWIN, x={**data.x, **drawn}, path=None, validate=False)
+    return replace(data, name=SYNTHETIC_MAG, x={**data.x, **drawn}, path=None, validate=False)

@@ -24,12 +24,12 @@ from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.distributed.samples_ahead import DistributedPrefetchSampler
 from hoptrain.samplers.loader.check_batch import prepared
+from hoptrain.samplers.loader.feature_cache import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS
 from hoptrain.samplers.loader.memory_left import Messages, num_asked
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import LOOKAHEAD, PARTED_LOOKAHEAD, PARTED_WINDOWS, WINDOWS
-from hoptrain.samplers.loader.topology.room import SAMPLE_SHARE
+from hoptrain.samplers.loader.topology.edge_memory import SAMPLE_SHARE
 from hoptrain.samplers.loader.topology.superbatch import StepAccesses
-from hoptrain.samplers.superbatch.handover import message_slots
+from hoptrain.samplers.superbatch.transport import message_slots
 
 EPOCHS, RANKS = 2, 4
 _COUNT = np.dtype(np.int32)  # dtype of the number of sampled edges per node in messages between machines

@@ -10,7 +10,7 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.storage.plan import RowPlan
 from hoptrain.engine.storage.shared_rows import tag_of
-from hoptrain.samplers.loader.tier import LOOKAHEAD, WINDOWS
+from hoptrain.samplers.loader.feature_cache import LOOKAHEAD, WINDOWS
 
 WINDOW = LOOKAHEAD // WINDOWS
 

@@ -63,9 +63,9 @@ from hoptrain.engine.storage.filler import FORESEEN_BYTES
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE, bytes_for
 from hoptrain.samplers import NeighborSampler, Sampler
 from hoptrain.samplers.loader.check_batch import prepared
+from hoptrain.samplers.loader.feature_cache import LOOKAHEAD
 from hoptrain.samplers.loader.memory_left import budget_of
-from hoptrain.samplers.loader.tier import LOOKAHEAD
-from hoptrain.samplers.loader.topology.room import SAMPLE_SHARE
+from hoptrain.samplers.loader.topology.edge_memory import SAMPLE_SHARE
 
 _SCALE, _QUICK_SCALE = 0.01, 0.002
 _LOOKAHEADS = (64, LOOKAHEAD)

@@ -35,11 +35,11 @@ from hoptrain.samplers.batch.serialise import written
 from hoptrain.samplers.buffers.workspace import DIRECT_TABLE_BYTES
 from hoptrain.samplers.hops import columns_of, types_of
 from hoptrain.samplers.loader.check_batch import prepared
+from hoptrain.samplers.loader.feature_cache import LOOKAHEAD, FeatureCache
 from hoptrain.samplers.loader.memory_left import budget_of
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import LOOKAHEAD, FeatureCache
-from hoptrain.samplers.loader.topology.room import EDGE_SHARE, edge_files
-from hoptrain.samplers.superbatch.handover import BatchReceiver, put
+from hoptrain.samplers.loader.topology.edge_memory import EDGE_SHARE, edge_files
+from hoptrain.samplers.superbatch.transport import BatchReceiver, put
 
 MEMORY, TIER, MAP = "in memory", "tier", "map, MADV_RANDOM"
 _ROW = 4

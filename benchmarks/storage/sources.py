@@ -22,8 +22,8 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import codes_of
 from hoptrain.engine.storage.file_rows import FileRows
 from hoptrain.samplers import Workspace
+from hoptrain.samplers.loader.feature_cache import CachedFeatures
 from hoptrain.samplers.loader.gather import gather_rows
-from hoptrain.samplers.loader.tier import CachedFeatures
 
 
 def features_of(data: Dataset) -> FileRows:

@@ -24,8 +24,8 @@ from hoptrain.engine.queue.options import DEFAULTS
 from hoptrain.engine.queue.pool import WorkerPool
 from hoptrain.engine.storage.filler import Filled, run_and_epoch
 from hoptrain.samplers import Sampler, Workspace
+from hoptrain.samplers.loader.feature_cache import FeatureCache
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import FeatureCache
 
 _OWN_BYTES = 16 << 20
 """Bytes that a process in a control group may use in addition to those for features, for the buffers of the queue and of sampling."""

@@ -23,7 +23,7 @@ from hoptrain.engine.storage.shared_rows import tag_of
 from hoptrain.samplers.batch.serialise import written
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.distributed.window import sample_window
-from hoptrain.samplers.superbatch.handover import put
+from hoptrain.samplers.superbatch.transport import put
 
 
 @dataclass(eq=False, kw_only=True)

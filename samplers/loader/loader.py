@@ -30,8 +30,8 @@ from hoptrain.samplers.loader.maker import BatchHooks, BatchMaker, DeviceOptions
 from hoptrain.samplers.loader.task import SampleTask
 
 if TYPE_CHECKING:
+    from hoptrain.samplers.loader.feature_cache import FeatureCache
     from hoptrain.samplers.loader.gpu_cache import HitRates
-    from hoptrain.samplers.loader.tier import FeatureCache
 
 _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "rank": None, "world_size": None}
 """Default values of the loader's arguments that the argument ``schedule`` replaces."""
@@ -46,8 +46,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
     of them has a copy of the graph on that GPU (or on another GPU such as "cuda:1"), and writes batches into the queue. With ``gpu_cache``, a GPU keeps
     the feature rows that are read most often, and reads others from pinned host memory; ``hit_rates`` has the fraction of reads that hit the cache.
 
-    With ``feature_cache``, feature rows are read from the data set's file, and the host feature cache (``hoptrain.samplers.loader.tier``) keeps those that are
-    used again soonest. Without it, the file is mapped and the system's page cache decides. Batches are the same.
+    With ``feature_cache``, feature rows are read from the data set's file, and the host feature cache (``hoptrain.samplers.loader.feature_cache``) keeps
+    those that are used again soonest. Without it, the file is mapped and the system's page cache decides. Batches are the same.
 
     Quantised features (``QuantizedRows``) stay codes in a batch on the host. ``batch.to(device)`` dequantises them on the device,
     ``np.asarray(batch.x)`` on the host.
@@ -55,7 +55,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
     Attributes:
         task: the task that makes batches in this process or in workers; your own ``WorkerPool`` can run it too. ``task.edges`` are the files that
             edges are read from, or None.
-        tier: the host feature cache, with counts of reads and the waiting time; None without ``feature_cache`` and before the first batch.
+        feature_cache: the host feature cache, with counts of reads and the waiting time; None without ``feature_cache`` and before the first batch.
 
     Examples:
         >>> from hoptrain import NeighborSampler, SampleLoader, load_dataset
@@ -72,7 +72,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
     """
 
     task: SampleTask
-    tier: FeatureCache | None = None
+    feature_cache: FeatureCache | None = None
 
     def __init__(
         self,
@@ -133,25 +133,25 @@ class SampleLoader(EpochLoader[SomeBatch]):
         sampler, schedule = _scheduled(data, sampler, schedule, split, batch_size, seed, shuffle, rank, world_size)
         super().__init__(schedule, num_workers)
         self.task, self._columns = _task_on(data, sampler, schedule, workspace)
-        self._of_tier, self._folder = _tier_options(self.task, feature_cache, prefetch_steps), data.path
+        self._cache_options, self._folder = _feature_cache_options(self.task, feature_cache, prefetch_steps), data.path
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         if self._folder is not None:
             check_unchanged(self._folder)
         task = self.task
-        if self._of_tier and self.tier is None:
-            from hoptrain.samplers.loader.tier import FeatureCache
+        if self._cache_options and self.feature_cache is None:
+            from hoptrain.samplers.loader.feature_cache import FeatureCache
 
-            self.tier = FeatureCache(task, **self._of_tier, num_workers=self.num_workers, worker_options=self._queue)
+            self.feature_cache = FeatureCache(task, **self._cache_options, num_workers=self.num_workers, worker_options=self._queue)
         if self._maker is None:
             self._maker = self._new_maker()
         if self.num_workers:
             self._maker.start(epoch)
-        self._files = mapped_files(*(self.tier.mapped if self.tier else _arrays_of(task)))
+        self._files = mapped_files(*(self.feature_cache.mapped if self.feature_cache else _arrays_of(task)))
         # The files are checked, since reading past the end of a truncated file would end the process with SIGBUS.
         hooks: BatchHooks[SomeBatch] = BatchHooks(self._filled, check=lambda: check_whole(self._files))
         run = partial(self._maker.run, hooks=hooks)
-        return self.tier.run(run, epoch, steps) if self.tier else run(epoch, steps)
+        return self.feature_cache.run(run, epoch, steps) if self.feature_cache else run(epoch, steps)
 
     def _new_maker(self) -> BatchMaker:
         task, is_on_gpu = self.task, self.num_workers == 0 and self.task.workspace.device == "cuda"
@@ -164,7 +164,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             num_workers=self.num_workers,
             worker_options=self._queue,
             on_map=pin_pages if self._pin_memory else None,
-            threads=1 if self._of_tier or is_on_gpu else task.workspace.threads,
+            threads=1 if self._cache_options or is_on_gpu else task.workspace.threads,
             device=self._device if is_on_gpu else None,
             columns=self._columns,
         )
@@ -183,8 +183,8 @@ class SampleLoader(EpochLoader[SomeBatch]):
     def close(self) -> None:
         """End the workers; the next iteration starts new ones."""
         super().close()
-        if self.tier is not None:
-            self.tier.close()
+        if self.feature_cache is not None:
+            self.feature_cache.close()
 
 
 def _task_on(
@@ -195,13 +195,13 @@ def _task_on(
     return SampleTask(graph=data.graph, stores=stores, sampler=sampler, schedule=schedule, workspace=workspace), columns
 
 
-def _tier_options(task: SampleTask, feature_cache: str | None, prefetch_steps: int | None) -> dict[str, Any]:
+def _feature_cache_options(task: SampleTask, feature_cache: str | None, prefetch_steps: int | None) -> dict[str, Any]:
     """Return the options of a ``FeatureCache``; an empty dict without ``feature_cache``, which partitioned features have by default."""
     if feature_cache is None and prefetch_steps is None and all(isinstance(store, np.ndarray) for store in task.stores.values()):
         return {}
-    from hoptrain.samplers.loader.tier import tier_options
+    from hoptrain.samplers.loader.feature_cache import cache_options
 
-    return tier_options(task, feature_cache, prefetch_steps)
+    return cache_options(task, feature_cache, prefetch_steps)
 
 
 def _arrays_of(task: SampleTask) -> list[Array]:

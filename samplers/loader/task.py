@@ -24,7 +24,7 @@ from hoptrain.samplers.loader.gather import gather_all, gather_rows, named_rows,
 
 if TYPE_CHECKING:  # not imported at run time, since most workers need only one kind of sampler
     from hoptrain.samplers.loader.topology.edges import EdgeFiles
-    from hoptrain.samplers.superbatch.handover import BatchReceiver
+    from hoptrain.samplers.superbatch.transport import BatchReceiver
 
 BatchAndRows: TypeAlias = tuple[SampledBatch, list[tuple[str, Any, Array]]]
 

@@ -89,8 +89,8 @@ class ThroughputMonitor(Callback):
     @staticmethod
     def _feed(trainer: Trainer) -> tuple[float, int, Filled]:
         loader = trainer.train_dataloader
-        tier = getattr(loader, "tier", None)
-        filled = Filled() if tier is None else tier.filled
+        cache = getattr(loader, "feature_cache", None)
+        filled = Filled() if cache is None else cache.filled
         return (loader.wait_s, loader.num_sampled_edges, filled) if isinstance(loader, EpochLoader) else (0.0, 0, filled)
 
 

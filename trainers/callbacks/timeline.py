@@ -137,8 +137,8 @@ class BatchTraceCallback(Callback):
     def _print(self, trainer: Trainer) -> None:
         loader = trainer.train_dataloader
         if trainer.is_global_zero and isinstance(loader, EpochLoader) and self._timeline.run.num_batches:
-            cores, tier = usable_cores(), getattr(loader, "tier", None)
-            slow = None if tier is None else slow_rows(self._timeline.run, tier.filled, tier.wait_s, tier.has_room)
+            cores, cache = usable_cores(), getattr(loader, "feature_cache", None)
+            slow = None if cache is None else slow_rows(self._timeline.run, cache.filled, cache.wait_s, cache.has_room)
             sentence = slow or bottleneck(self._timeline.run, loader.num_workers, cores, trainer.num_devices)
             print(f"rank 0's {sentence}" if trainer.world_size > 1 else sentence, flush=True)
 

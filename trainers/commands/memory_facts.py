@@ -19,14 +19,21 @@ from hoptrain.engine.storage.plan import IN_FLIGHT, RowPlan, in_order, plan_toge
 from hoptrain.engine.storage.shared_rows import FORESEEN_SHARE
 from hoptrain.samplers import HeteroSampler, NeighborSampler
 from hoptrain.samplers.buffers.workspace import Workspace
+from hoptrain.samplers.loader.feature_cache import LOOKAHEAD
 from hoptrain.samplers.loader.gather import split_columns
 from hoptrain.samplers.loader.loader import plain_schedule
 from hoptrain.samplers.loader.memory_left import budget_of, feature_files, held_whole, memory_bytes, memory_left
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.tier import LOOKAHEAD
-from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, SAMPLE_SHARE, are_edges_read, edge_files, steps_in_flight
+from hoptrain.samplers.loader.topology.edge_memory import (
+    EDGE_SHARE,
+    HANDED_SHARE,
+    SAMPLE_SHARE,
+    are_edges_read,
+    edge_files,
+    steps_in_flight,
+)
 from hoptrain.samplers.loader.topology.superbatch import StepAccesses, Superbatch, step_accesses
-from hoptrain.samplers.superbatch.handover import message_slots
+from hoptrain.samplers.superbatch.transport import message_slots
 from hoptrain.trainers.commands.table import counted, megabytes
 
 PLAN_S, _READ_S = 20.0, 2.0

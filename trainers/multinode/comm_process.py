@@ -24,7 +24,7 @@ from hoptrain.engine.partition.comm_process_exchange import CommProcessExchange,
 from hoptrain.engine.partition.rows import CommGroups, PartitionedFeatures
 from hoptrain.engine.queue.message_slot import FAILURE, SharedMessageSlot
 from hoptrain.kernels.child_process import import_path, python
-from hoptrain.samplers.loader.tier import FETCH_S
+from hoptrain.samplers.loader.feature_cache import FETCH_S
 from hoptrain.trainers.multinode.gloo import GlooExchange
 from hoptrain.trainers.watchdog.process_probe import ProcessProbe
 from hoptrain.trainers.watchdog.rank_agent import current

@@ -12,7 +12,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import Kind
 from hoptrain.engine.datasets.tables.encodings import AS_THEY_ARE, RULES, SECONDS_A_DAY, Encoding, Reading, as_features, read_numbers, scan
-from hoptrain.engine.datasets.tables.nodes import Vertices
+from hoptrain.engine.datasets.tables.nodes import NodeIndex
 from hoptrain.engine.datasets.tables.rows import Progress, Table
 from hoptrain.engine.errors import InputError
 
@@ -49,8 +49,8 @@ class EdgeColumns(NamedTuple):
 
 def edge_pieces(
     table: Table,
-    sources: Vertices,
-    destinations: Vertices,
+    sources: NodeIndex,
+    destinations: NodeIndex,
     bad: BadRows,
     *,
     columns: EdgeColumns,
@@ -58,7 +58,7 @@ def edge_pieces(
 ) -> Iterator[dict[str, Array]]:
     """Yield the rows of an edge table, which has the columns ``src`` and ``dst``, in pieces.
 
-    Each piece has ``src`` and ``dst`` (N,) int64, numbered by ``Vertices.codes``, and if present ``weights`` (N,) float32, ``times`` (N,) int64 (dates
+    Each piece has ``src`` and ``dst`` (N,) int64, numbered by ``NodeIndex.codes``, and if present ``weights`` (N,) float32, ``times`` (N,) int64 (dates
     become seconds since 1970) and ``features`` (N, D) float32.
 
     Raises:

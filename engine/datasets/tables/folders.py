@@ -24,8 +24,8 @@ from hoptrain.engine.datasets.cache import fingerprint, open_cached
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import EdgeColumns, features_of
 from hoptrain.engine.datasets.tables.encodings import Missing, Reading
-from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, splits_of
-from hoptrain.engine.datasets.tables.plain import EDGE_NAMES, VERTEX_NAMES, read_edges, read_plain, renamed, write_ids
+from hoptrain.engine.datasets.tables.nodes import NodeIndex, NodeTable, labels_of, splits_of
+from hoptrain.engine.datasets.tables.plain import EDGE_NAMES, NODE_NAMES, read_edges, read_plain, renamed, write_ids
 from hoptrain.engine.datasets.tables.rows import Table
 from hoptrain.engine.errors import InputError, not_carried
 from hoptrain.engine.hetero_dataset import HeteroDataset
@@ -236,9 +236,9 @@ class _Type:
     def __init__(self, path: Path, reading: Reading, bad: BadRows) -> None:
         """Read the table of a node type."""
         file = Table(path, header=True)
-        file.rename(renamed(file.names, VERTEX_NAMES))
-        table = VertexTable(file, bad, reading=reading)
-        self.numbers = Vertices(table.ids, source=path.name)
+        file.rename(renamed(file.names, NODE_NAMES))
+        table = NodeTable(file, bad, reading=reading)
+        self.numbers = NodeIndex(table.ids, source=path.name)
         self.x, self.encodings = table.x, table.encodings
         self.y: Array | None = None
         self.classes: list[str] | None = None
@@ -250,7 +250,7 @@ class _Type:
 class _Edges:
     """The contents of a relation's table: node numbers of both ends, features and their encodings, and ``weights`` and ``times`` in ``rest``."""
 
-    def __init__(self, path: Path, sources: Vertices, destinations: Vertices, reading: Reading, bad: BadRows) -> None:
+    def __init__(self, path: Path, sources: NodeIndex, destinations: NodeIndex, reading: Reading, bad: BadRows) -> None:
         """Read the table of a relation. The attribute ``left`` names the columns that are left out, since they cannot be converted to features."""
         table = Table(path, header=True)
         table.rename(renamed(table.names, EDGE_NAMES))

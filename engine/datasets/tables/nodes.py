@@ -20,7 +20,7 @@ KNOWN: Mapping[str, Kind] = dict.fromkeys(("label", "split", *MASKS), "text")
 _TRUE, _FALSE = ["1", "true", "1.0"], ["0", "false", "0.0"]
 
 
-class VertexTable:
+class NodeTable:
     """The contents of a node table: ids, labels, splits and features.
 
     Attributes:
@@ -83,7 +83,7 @@ class VertexTable:
         self._bad.end(self.path, self.unit, self._table.num_rows)
 
 
-def labels_of(table: VertexTable, classes: Sequence[str] | None = None) -> tuple[Array, list[str] | None]:
+def labels_of(table: NodeTable, classes: Sequence[str] | None = None) -> tuple[Array, list[str] | None]:
     """Convert ``texts["label"]`` to labels (N,), and return the names of the classes if they have names.
 
     Integers become int64 classes (-1 for no label), other numbers float32 targets (NaN for no label). Other texts are class names, numbered in the order
@@ -117,7 +117,7 @@ def labels_of(table: VertexTable, classes: Sequence[str] | None = None) -> tuple
     return y, names.tolist()
 
 
-def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
+def splits_of(table: NodeTable, numbers: Array) -> dict[str, Array]:
     """Return the nodes of each split by name, ascending, from the column ``split`` or from masks.
 
     Synonyms of ``train``, ``val`` and ``test``, such as ``Training`` or ``valid``, are recognised (``split_name``).
@@ -145,7 +145,7 @@ def splits_of(table: VertexTable, numbers: Array) -> dict[str, Array]:
     return {str(name): np.sort(numbers[texts == name]) for name in dict.fromkeys(texts) if name != ""}
 
 
-class Vertices:
+class NodeIndex:
     """A mapping from ids to node numbers 0, 1, 2, ... in the row order of a node table. Without a node table, nodes are numbered in ascending order of ids.
 
     Attributes:
@@ -244,7 +244,7 @@ def _ranks_in(ids: Array) -> Callable[[Array], Array]:
     return lambda values: table[values - low]
 
 
-def numbers_of(texts: Array, vertices: Vertices, table: VertexTable) -> Array:
+def numbers_of(texts: Array, vertices: NodeIndex, table: NodeTable) -> Array:
     """Return the node numbers (N,) of a table's rows. Rows with unknown ids are reported and get -1."""
     ids, good = vertices.as_ids(texts)
     numbers = np.where(good, vertices.codes(ids), -1)

@@ -19,7 +19,7 @@ from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import EdgeColumns, edge_pieces, features_of
 from hoptrain.engine.datasets.tables.encodings import AS_THEY_ARE, Encoding, Reading
-from hoptrain.engine.datasets.tables.nodes import VertexTable, Vertices, labels_of, numbers_of, splits_of
+from hoptrain.engine.datasets.tables.nodes import NodeIndex, NodeTable, labels_of, numbers_of, splits_of
 from hoptrain.engine.datasets.tables.rows import FrameTable, Progress, Table
 from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.features.splits import MASKS, labelled_nodes, random_splits
@@ -33,7 +33,7 @@ EDGE_NAMES = {
     "weight": ("weight", "weights", "edge_weight"),
     "time": ("time", "times", "timestamp", "datetime", "date", "edge_time"),
 }
-VERTEX_NAMES = {"label": ("label", "labels", "class", "y", "target"), "split": ("split",)} | {name: (name,) for name in MASKS}
+NODE_NAMES = {"label": ("label", "labels", "class", "y", "target"), "split": ("split",)} | {name: (name,) for name in MASKS}
 """Role of a special column of a node table -> its usual names. Case is ignored. If a table has several of these names, the first one in the list is used."""
 _PIECE = 1 << 22
 Frame: TypeAlias = Any
@@ -94,10 +94,10 @@ def read_plain(
     coded = EdgeColumns.of(table, features_of(table), reading)
     own = read_edges(table, vertices, vertices, bad, columns=coded, scratch=scratch, progress=progress)
     _number(own, about, vertices, table.path)
-    y, splits, classes = _of_vertices(about, vertices, (reading.like or {}).get("classes"))
+    y, splits, classes = _of_nodes(about, vertices, (reading.like or {}).get("classes"))
     bad.finish()
     graph, edge_attr, repeats = _graph(own, len(vertices), undirected, scratch)
-    x, of_x = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), VertexTable) else (rows, {})
+    x, of_x = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), NodeTable) else (rows, {})
     meta = _meta([table.path, *files.values()], classes, bad, repeats, {"x": of_x, "edge_attr": coded.features, "known": coded.known})
     if split == "random":
         splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
@@ -110,8 +110,8 @@ def _opened(source: Path | Frame, name: str, *, delimiter: str | None, header: b
 
 def read_edges(
     table: Table,
-    sources: Vertices,
-    destinations: Vertices,
+    sources: NodeIndex,
+    destinations: NodeIndex,
     bad: BadRows,
     *,
     columns: EdgeColumns,
@@ -133,9 +133,9 @@ def _about(
     bad: BadRows,
     progress: Progress | None,
     reading: Reading,
-) -> dict[str, VertexTable | Array]:
+) -> dict[str, NodeTable | Array]:
     """Read the files with features, labels and splits. Return the contents by role, as tables or as arrays with one row per node."""
-    about: dict[str, VertexTable | Array] = {}
+    about: dict[str, NodeTable | Array] = {}
     for role, source in sources.items():
         if isinstance(source, Path) and source.suffix == ".npy":
             if role == "split":
@@ -143,16 +143,16 @@ def _about(
             about[role] = narrow_features(_npy(source)) if role == "features" else _npy(source)
         elif source is not None and not isinstance(source, str):
             table = without(_vertex_table(opened(source, "nodes"), None if role == "features" else role))
-            about[role] = VertexTable(table, bad, progress, reading)
+            about[role] = NodeTable(table, bad, progress, reading)
     without.check()
     _check_sources(about, is_random=isinstance(sources["split"], str))
     return about
 
 
-def _check_sources(about: Mapping[str, VertexTable | Array], is_random: bool) -> None:
+def _check_sources(about: Mapping[str, NodeTable | Array], is_random: bool) -> None:
     """Raise InputError if several inputs have labels, or several have splits."""
     for role, names in (("label", {"label"}), ("split", {"split", *MASKS})):
-        sources = [own.path.name for own in about.values() if isinstance(own, VertexTable) and names & own.texts.keys()]
+        sources = [own.path.name for own in about.values() if isinstance(own, NodeTable) and names & own.texts.keys()]
         sources += ["--labels"] if role == "label" and isinstance(about.get(role), np.ndarray) else []
         sources += ["--split random"] if role == "split" and is_random else []
         if len(sources) > 1:
@@ -175,21 +175,21 @@ def _meta(
     return {"source": source} | {name: value for name, value in told.items() if value}
 
 
-def _vertices(about: Mapping[str, VertexTable | Array], *, is_number: bool, or_by: Table) -> Vertices:
+def _vertices(about: Mapping[str, NodeTable | Array], *, is_number: bool, or_by: Table) -> NodeIndex:
     """Return the mapping from ids to nodes. It is built from the feature table, the rows of an array, or else from all ids in the tables."""
     features = about.get("features")
-    if isinstance(features, VertexTable):
-        return Vertices(features.ids, is_number=is_number, source=features.path.name)
-    array = next((own for own in about.values() if not isinstance(own, VertexTable)), None)
+    if isinstance(features, NodeTable):
+        return NodeIndex(features.ids, is_number=is_number, source=features.path.name)
+    array = next((own for own in about.values() if not isinstance(own, NodeTable)), None)
     if array is not None:
-        return Vertices(len(array), source="the array of features or labels")
-    return Vertices(is_number=is_number and or_by.begins_with_numbers(["src", "dst"]))
+        return NodeIndex(len(array), source="the array of features or labels")
+    return NodeIndex(is_number=is_number and or_by.begins_with_numbers(["src", "dst"]))
 
 
-def _number(own: Mapping[str, Array], about: Mapping[str, VertexTable | Array], vertices: Vertices, edges: Path) -> None:
+def _number(own: Mapping[str, Array], about: Mapping[str, NodeTable | Array], vertices: NodeIndex, edges: Path) -> None:
     """Once all ids are known, replace the codes of both ends of the edges with node numbers, in place. Raise InputError if there are no nodes."""
     for table in about.values() if vertices.is_open else ():
-        if not isinstance(table, VertexTable):
+        if not isinstance(table, NodeTable):
             continue
         ids, good = vertices.as_ids(table.ids)
         vertices.codes(ids[good])
@@ -283,7 +283,7 @@ def _vertex_table(table: Table, role: str | None = None) -> Table:
     """Rename a node table's columns to ``id``, ``label``, ``split`` and so on. A table with role ``label`` or ``split`` has no features."""
     lower = [own.lower() for own in table.names]
     at = next((lower.index(own) for own in _ID_NAMES if own in lower), 0)
-    names = renamed([own if i != at else "id" for i, own in enumerate(table.names)], VERTEX_NAMES)
+    names = renamed([own if i != at else "id" for i, own in enumerate(table.names)], NODE_NAMES)
     if role is not None:
         others = [i for i in range(len(names)) if i != at]
         own = names.index(role) if role in names else others[0] if len(others) == 1 else None
@@ -291,7 +291,7 @@ def _vertex_table(table: Table, role: str | None = None) -> Table:
             raise InputError(
                 f"{table.path} has the columns {', '.join(table.names)}: it needs two, id and {role}, or one named {role}; rename it"
             )
-        names = ["id" if i == at else role if i == own else name if name in VERTEX_NAMES else f"- {i}" for i, name in enumerate(names)]
+        names = ["id" if i == at else role if i == own else name if name in NODE_NAMES else f"- {i}" for i, name in enumerate(names)]
     table.rename(names)
     return table
 
@@ -324,13 +324,13 @@ def _npy(path: Path) -> Array:
     return array
 
 
-def _of_vertices(
-    about: Mapping[str, VertexTable | Array], vertices: Vertices, known: Sequence[str] | None
+def _of_nodes(
+    about: Mapping[str, NodeTable | Array], vertices: NodeIndex, known: Sequence[str] | None
 ) -> tuple[Array | None, dict[str, Array], list[str] | None]:
     """Return labels (V,) or (V, C), splits and the names of classes from node tables or arrays. ``known`` are class names to use, or None."""
     splits, classes = {}, None if known is None else list(known)
     y = labels if isinstance(labels := about.get("label"), np.ndarray) else None
-    for table in (own for own in about.values() if isinstance(own, VertexTable)):
+    for table in (own for own in about.values() if isinstance(own, NodeTable)):
         numbers = numbers_of(table.ids, vertices, table)
         good = numbers >= 0
         if "label" in table.texts:

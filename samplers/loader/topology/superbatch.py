@@ -17,7 +17,7 @@ from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.samplers.batch.serialise import written
 from hoptrain.samplers.loader.task import BatchAndRows, SampleTask
 from hoptrain.samplers.loader.topology.edges import EdgeFiles
-from hoptrain.samplers.superbatch.handover import put
+from hoptrain.samplers.superbatch.transport import put
 
 EDGE_BYTES = 64
 """Approximate bytes per edge while several steps are sampled together: position, source, their sort order, and entries in the batch."""

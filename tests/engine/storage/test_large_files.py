@@ -76,7 +76,7 @@ def test_it_opens_is_planned_and_is_sampled(sparse, data, memory_for_edges, edge
         assert found == 2 * schedule.num_steps == 16
         assert beyond >= 2 * 5  # the edges of the last node
         assert (task.edges is not None and task.receiver is not None) == (edges == "read")
-        filled = loader.tier.filled
+        filled = loader.feature_cache.filled
         assert filled.num_missed < filled.num_used
         assert filled.num_missed >= len(used)
     disk = sum(file.stat().st_blocks * 512 for file in folder.iterdir())

@@ -63,7 +63,7 @@ def test_the_queue_and_the_tier_have_codes(data, tmp_path):
         assert_same(batches(opened, feature_cache="64KiB", prefetch_steps=prefetch_steps), expected)
     with SampleLoader(opened, NeighborSampler([4, 3]), batch_size=32, num_workers=1, feature_cache="64KiB") as loader:
         batch = next(iter(loader))
-        assert loader.tier.rows["x"].file.row_bytes == F
+        assert loader.feature_cache.rows["x"].file.row_bytes == F
         assert batch.x.codes.shape == (len(batch.node_ids), F)
         assert np.array_equal(batch.x, expected[0].x)
 

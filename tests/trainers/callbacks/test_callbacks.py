@@ -20,7 +20,7 @@ from rich.progress import Progress
 from hoptrain.engine import load_dataset
 from hoptrain.engine.storage.filler import Filled
 from hoptrain.samplers import NeighborSampler
-from hoptrain.samplers.loader.tier import FeatureCache
+from hoptrain.samplers.loader.feature_cache import FeatureCache
 from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.callbacks import callbacks
 from hoptrain.trainers.callbacks.callbacks import ProgressBar

@@ -40,13 +40,13 @@ def test_an_epoch_reads_what_was_foretold(saved):
     facts = dict(memory_facts.memory_facts(data, "130KiB", [3, 2], 32))
     with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, feature_cache="130KiB") as loader:
         list(loader)
-        before = loader.tier.filled
+        before = loader.feature_cache.filled
         list(loader)
-        second = loader.tier.filled.minus(before)
+        second = loader.feature_cache.filled.minus(before)
     assert numbers(facts["rows per epoch"])[:2] == [second.num_used, second.num_missed]
     assert 0.1 < second.num_missed / second.num_used < 0.9
     assert numbers(facts["epoch"])[:5] == [13, 32, 3, 2, 26]
-    assert numbers(facts["memory"])[-3:-1] == [loader.tier.shared.tables[0].num_slots, 2000]
+    assert numbers(facts["memory"])[-3:-1] == [loader.feature_cache.shared.tables[0].num_slots, 2000]
     assert numbers(facts["reads per epoch"])[0] <= second.num_missed
     assert float(facts["sampling ahead"].split()[0]) >= 0
 
@@ -63,10 +63,10 @@ def test_edges_that_have_no_room(saved, memory_for_edges):
     with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, feature_cache=memory) as loader:
         for _ in range(4):
             list(loader)
-        before = loader.tier.filled
+        before = loader.feature_cache.filled
         for _ in range(4):
             list(loader)
-        filled = loader.tier.filled.minus(before)  # nearly all rows are cached, so the reads are of edges
+        filled = loader.feature_cache.filled.minus(before)  # nearly all rows are cached, so the reads are of edges
     assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads per epoch"])[0] <= 2.5 * filled.num_reads / 4
 
 
@@ -89,10 +89,10 @@ def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, memory_for_edges):
     with SampleLoader(data, HeteroSampler([3, 2], "item"), batch_size=32, feature_cache=memory) as loader:
         for _ in range(4):
             list(loader)
-        before = loader.tier.filled
+        before = loader.feature_cache.filled
         for _ in range(4):
             list(loader)
-        filled = loader.tier.filled.minus(before)
+        filled = loader.feature_cache.filled.minus(before)
     assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads per epoch"])[0] <= 2.5 * filled.num_reads / 4
 
 
@@ -121,9 +121,9 @@ def test_fanouts_by_relation_and_weights(tmp_path, capsys):
     sampler = HeteroSampler({"user:buys:item": [3, 1]}, "item", weighted=True, default=[4, 2])
     with SampleLoader(HeteroDataset.open(tmp_path / "typed"), sampler, batch_size=32, feature_cache="200KiB") as loader:
         list(loader)
-        before = loader.tier.filled
+        before = loader.feature_cache.filled
         list(loader)
-        second = loader.tier.filled.minus(before)
+        second = loader.feature_cache.filled.minus(before)
     assert numbers(said["rows per epoch"])[:2] == [second.num_used, second.num_missed]
 
 

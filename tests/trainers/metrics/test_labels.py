@@ -166,7 +166,10 @@ MISTAKES = {
         remedy="leave out",
     ),
     "a word for the weights": Mistake(
-        lambda: fitted(classes, class_weight="equal"), value="'equal'", rule="class_weight must", remedy="balanced leave out"
+        lambda: fitted(classes, class_weight="equal"),
+        value="'equal'",
+        rule="class_weight must balanced",
+        remedy="loss CrossEntropyLoss(weight=...)",
     ),
     "a sampler by norms for targets": Mistake(
         fit_targets_with_norms_of_errors, value="MVSSampler", rule="regression targets errors probabilities", remedy="another sampler"

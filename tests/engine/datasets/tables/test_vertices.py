@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from hoptrain.engine.datasets.tables.nodes import Vertices
+from hoptrain.engine.datasets.tables.nodes import NodeIndex
 
 
 @pytest.mark.parametrize("top", [50, 10**12])
 def test_whole_numbers_in_their_order(top):
     generator = np.random.default_rng(top)
     pieces = [generator.integers(-top, top, 100) for _ in range(20)]
-    vertices = Vertices()
+    vertices = NodeIndex()
     codes = [vertices.codes(piece) for piece in pieces]
     numbers = vertices.close()
     known, expected = np.unique(np.concatenate(pieces), return_inverse=True)
@@ -21,7 +21,7 @@ def test_whole_numbers_in_their_order(top):
 
 
 def test_names_in_their_order():
-    vertices = Vertices(is_number=False)
+    vertices = NodeIndex(is_number=False)
     codes = [vertices.codes(np.array(piece, object)) for piece in (["bob", "zoe", "bob"], ["ann", "zoe"])]
     numbers = vertices.close()
     assert [numbers(each).tolist() for each in codes] == [[1, 2, 1], [0, 2]]
@@ -29,15 +29,15 @@ def test_names_in_their_order():
 
 
 def test_ids_that_are_numbers_already():
-    vertices = Vertices()
+    vertices = NodeIndex()
     vertices.codes(np.array([2, 0, 1]))
     assert vertices.close() is None
     assert vertices.ids() is None
 
 
 def test_of_a_table_in_the_order_of_its_rows():
-    vertices = Vertices(np.array(["7", "3", "12"], object), source="x.csv")
+    vertices = NodeIndex(np.array(["7", "3", "12"], object), source="x.csv")
     assert vertices.is_number
     assert vertices.codes(np.array([3, 7, 5])).tolist() == [1, 0, -1]
-    assert Vertices(np.array(["7", "03"], object)).codes(np.array(["03", "3"], object)).tolist() == [1, -1]
+    assert NodeIndex(np.array(["7", "03"], object)).codes(np.array(["03", "3"], object)).tolist() == [1, -1]
     assert vertices.rule() == "no node of x.csv has this id"

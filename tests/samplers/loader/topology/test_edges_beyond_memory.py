@@ -146,7 +146,7 @@ def test_batches_are_those_from_memory_and_nobody_looks_at_the_map(case, loader_
     if prefetch_steps:
         assert min(file.num_reads for file in files.values()) > 0
     else:
-        assert 0 < tiered.tier.filled.num_missed < tiered.tier.filled.num_used
+        assert 0 < tiered.feature_cache.filled.num_missed < tiered.feature_cache.filled.num_used
     have_rows = [block.edge_attr is not None for block in next(iter(plain)).hops[0].values()]
     assert sum(have_rows) == len([name for name in case.files if "edge_ids" in name])
 
@@ -186,7 +186,7 @@ def test_a_process_that_is_killed_costs_reads_and_no_batch(case, loader_of):
     for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
         assert contents(ours) == contents(theirs)
         if number in (2, 6, 11):
-            os.kill((tiered if number == 6 else tiered.tier).pids()[0], signal.SIGKILL)
+            os.kill((tiered if number == 6 else tiered.feature_cache).pids()[0], signal.SIGKILL)
             time.sleep(0.05)
     same(tiered, plain)
 
@@ -229,7 +229,7 @@ def test_ranks_of_a_machine_share_one_cache_and_what_is_sampled(case, loader_of,
     num_steps = 2 * -(-case.num_steps // 2)
     assert in_threads([partial(train, rank) for rank in range(2)]) == [num_steps, num_steps]
     assert all(loader.task.receiver is not None for loader in tiered)
-    first, second = (loader.tier for loader in tiered)
+    first, second = (loader.feature_cache for loader in tiered)
     assert [len(tier.pids()) for tier in (first, second)] == [1, 0]
     assert first.shared.path == second.shared.path
 
@@ -250,8 +250,8 @@ TRAINS = """
                 arrays = [*batch.arrays().values(), batch.x, batch.y, *(block.edge_attr for block in batch.blocks)]
                 found.append(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
                 if rank == 0 and epoch == 1 and step == 2:
-                    os.kill(loader.tier.pids()[0], signal.SIGKILL)
-        print(json.dumps([found, loader.tier.shared.path]))
+                    os.kill(loader.feature_cache.pids()[0], signal.SIGKILL)
+        print(json.dumps([found, loader.feature_cache.shared.path]))
 """
 
 

@@ -172,7 +172,7 @@ def test_ranks_of_a_machine_share_what_is_sampled(loader_of, meet, name):
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [len(plain[0])] * 2
     assert all(loader.task.receiver is not None for loader in tiered)
-    assert [len(loader.tier.pids()) for loader in tiered] == [1, 0]
+    assert [len(loader.feature_cache.pids()) for loader in tiered] == [1, 0]
 
 
 @pytest.mark.parametrize(

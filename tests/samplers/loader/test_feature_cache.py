@@ -19,7 +19,7 @@ from hoptrain.engine import Dataset, Schedule
 from hoptrain.engine.storage import shared_rows
 from hoptrain.samplers import NeighborSampler, SampleLoader
 from hoptrain.samplers.loader.memory_left import budget_of, feature_files
-from hoptrain.samplers.loader.topology.room import SAMPLE_SHARE
+from hoptrain.samplers.loader.topology.edge_memory import SAMPLE_SHARE
 from hoptrain.samplers.loader.topology.superbatch import StepAccesses
 
 MEMORY = "300KiB"
@@ -50,10 +50,10 @@ def test_batches_are_those_from_memory(loader_of, num_workers):
     tiered, plain = loader_of(feature_cache=MEMORY, num_workers=num_workers), loader_of()
     for _ in range(3):
         assert same(tiered, plain) == 25
-    filled = tiered.tier.filled
+    filled = tiered.feature_cache.filled
     assert 0 < filled.num_missed < filled.num_used  # some rows stayed in the cache, but not all
     assert 0 < filled.num_reads <= filled.num_missed
-    assert not tiered.tier.has_room
+    assert not tiered.feature_cache.has_room
 
 
 class Counting(NeighborSampler):
@@ -83,7 +83,7 @@ def test_each_batch_is_sampled_once(loader_of, tmp_path, num_workers):
 def test_all_rows_may_fit(loader_of):
     tiered = loader_of(feature_cache="3MiB")
     next(iter(tiered))
-    assert tiered.tier.has_room
+    assert tiered.feature_cache.has_room
 
 
 SAMPLERS = {
@@ -102,7 +102,7 @@ SAMPLERS = {
 def test_without_lookahead_rows_are_read_when_they_are_asked_for(loader_of):
     loader = loader_of(feature_cache=MEMORY, prefetch_steps=0)
     assert same(loader, loader_of()) == 25
-    assert loader.tier.pids() == []
+    assert loader.feature_cache.pids() == []
 
 
 class Moody(NeighborSampler):
@@ -154,7 +154,7 @@ def test_every_kind_of_sampler(loader_of, name, workers):
     tiered, plain = (loader_of(sampler, **options, **more) for more in ({"feature_cache": "800KiB", "num_workers": workers}, {}))
     for ours, theirs, _ in zip(tiered, plain, range(12)):  # noqa: B905
         assert contents(ours) == contents(theirs)
-    assert (tiered.tier.pids() == []) == (name == "mvs")
+    assert (tiered.feature_cache.pids() == []) == (name == "mvs")
 
 
 def test_a_given_schedule_is_planned(loader_of, saved):

@@ -50,9 +50,16 @@ from hoptrain.samplers.loader.memory_left import (
     num_elsewhere,
 )
 from hoptrain.samplers.loader.task import SampleTask
-from hoptrain.samplers.loader.topology.room import EDGE_SHARE, HANDED_SHARE, SAMPLE_SHARE, are_edges_read, edge_files, steps_in_flight
+from hoptrain.samplers.loader.topology.edge_memory import (
+    EDGE_SHARE,
+    HANDED_SHARE,
+    SAMPLE_SHARE,
+    are_edges_read,
+    edge_files,
+    steps_in_flight,
+)
 from hoptrain.samplers.loader.topology.superbatch import StepAccesses, step_accesses
-from hoptrain.samplers.superbatch.handover import BatchReceiver, message_slots
+from hoptrain.samplers.superbatch.transport import BatchReceiver, message_slots
 
 _log = logging.getLogger(__name__)
 
@@ -321,7 +328,7 @@ def _made_or_found(make: Callable[[], _Shared], rank: int, ranks: list[int], mee
     return made._replace(window=min(each["window"] for each in of_all if "window" in each))
 
 
-def tier_options(task: SampleTask, memory: str | None, prefetch_steps: int | None) -> dict[str, Any]:
+def cache_options(task: SampleTask, memory: str | None, prefetch_steps: int | None) -> dict[str, Any]:
     """Return the checked options of a ``FeatureCache``; none without ``feature_cache``, which is "auto" for partitioned features by default.
 
     Raises:

@@ -8,7 +8,7 @@ from hoptrain import HeteroGraph, HeteroSampler, LaborSampler, NeighborSampler, 
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
 from hoptrain.samplers.batch.serialise import read, written
-from hoptrain.samplers.superbatch.handover import BatchReceiver, message_slots, put
+from hoptrain.samplers.superbatch.transport import BatchReceiver, message_slots, put
 
 DRAW = np.random.default_rng(0)
 TYPED = HeteroGraph.from_edges(

@@ -20,7 +20,7 @@ from hoptrain.engine.partition.folder import write_partition
 from hoptrain.engine.partition.rows import CommGroups, open_partitioned
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.samplers import MVSSampler, NeighborSampler, PinSAGESampler, SampleLoader
-from hoptrain.samplers.loader import tier
+from hoptrain.samplers.loader import feature_cache
 
 NUMBER, SMALL = 3000, "120KiB"
 
@@ -50,9 +50,9 @@ def machines(parts, monkeypatch):
     """
     store, local, numbers = torch.distributed.HashStore(), threading.local(), iter(range(9))
     made, letters, exchanged = [], [], []
-    monkeypatch.setattr(tier, "meeting_of", lambda _: local.meeting)
+    monkeypatch.setattr(feature_cache, "meeting_of", lambda _: local.meeting)
     monkeypatch.setattr(rows, "machine", lambda: local.machine)
-    monkeypatch.setattr(tier, "machine", lambda: local.machine)
+    monkeypatch.setattr(feature_cache, "machine", lambda: local.machine)
 
     def links():
         exchanges = [LocalExchange.among(2) for _ in range(3)]
@@ -106,7 +106,7 @@ def test_batches_are_those_of_one_machine(machines, plain, feature_cache, method
     def work(loader, rank):
         other = beside(plain, rank)
         assert [same(loader, other) for _ in range(2)] == [15, 15]
-        return loader.tier.filled
+        return loader.feature_cache.filled
 
     told = machines(work, method, feature_cache=feature_cache, num_workers=num_workers, prefetch_steps=128)
     for filled in told:
@@ -128,7 +128,7 @@ def test_the_graph_in_parts_too(machines, plain, feature_cache, num_workers, sam
     def work(loader, rank):
         other = beside(plain, rank)
         assert [same(loader, other) for _ in range(2)] == [15, 15]
-        return loader.tier.filled
+        return loader.feature_cache.filled
 
     for filled in machines(work, "parted graph", feature_cache=feature_cache, num_workers=num_workers, prefetch_steps=8):
         assert filled.num_rounds == 2 * (2 * 2 * samples + rows)
@@ -157,7 +157,7 @@ def test_the_process_that_fetches_is_not_replaced(machines, plain):
         next(batches)
         if rank == 1:
             return ""
-        os.kill(loader.tier.pids()[0], signal.SIGKILL)
+        os.kill(loader.feature_cache.pids()[0], signal.SIGKILL)
         with pytest.raises(WorkerError) as caught:
             list(batches)
         return str(caught.value)

@@ -66,7 +66,7 @@ def same(data, sampler, **options):
             for ours, theirs in zip(tiered, plain, strict=True):
                 for found, wanted in zip(rows_of(ours), rows_of(theirs), strict=True):
                     np.testing.assert_array_equal(found, wanted)
-        return tiered.tier
+        return tiered.feature_cache
 
 
 def rows_of(batch):

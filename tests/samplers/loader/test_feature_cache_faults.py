@@ -59,7 +59,7 @@ class Signals(threading.Thread):
             time.sleep(self._draw.uniform(0, 0.3))
             left = left or self._draw.sample(["kill"] * 5 + ["pause"] * 4 + ["stop"], 10)
             who, what = self._draw.choice(["filler", "worker", "worker"]), left[-1]
-            pid = self._draw.choice((self._loader.tier if who == "filler" else self._loader).pids())
+            pid = self._draw.choice((self._loader.feature_cache if who == "filler" else self._loader).pids())
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL if what == "kill" else signal.SIGSTOP)
                 self.sent[f"{who} {left.pop()}"] += 1
