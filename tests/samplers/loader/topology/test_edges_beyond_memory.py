@@ -238,9 +238,9 @@ TRAINS = """
     import hashlib, os, signal
     from hoptrain.engine import Dataset
     from hoptrain.samplers import NeighborSampler, SampleLoader
-    from hoptrain.samplers.loader.topology import room
+    from hoptrain.samplers.loader.topology import edge_memory
 
-    room.available_memory = lambda: 0
+    edge_memory.available_memory = lambda: 0
     found = []
     with SampleLoader(
         Dataset.open(f"{folder}/featured"), NeighborSampler([3, 2]), batch_size=64, seed=5, feature_cache="2MiB", num_workers=2 * rank
