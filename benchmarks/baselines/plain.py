@@ -131,7 +131,7 @@ def _graphs(config: Mapping[str, Any]) -> Plain:
     return Plain(model, labels, lambda: [partial(step, batch) for batch in loader], lambda split: step(Batch.from_data_list(of[split])))
 
 
-class _OfVertices(nn.Module):
+class _NodeModel(nn.Module):
     """PyG's GraphSAGE or GCN with dropout on the features. For edge tasks an MLP computes the logits of an edge from the outputs of its two ends."""
 
     def __init__(self, data: Dataset, num_layers: int, num_outputs: int, num_edge_outputs: int, options: Mapping[str, Any]) -> None:
@@ -184,7 +184,7 @@ def edge_index(data: Dataset) -> Tensor:
 def _nodes(config: Mapping[str, Any]) -> Plain:
     options, module = config["model"], opened(NodeDataModule, config)
     data, labels = module.data, Labels(kind_of(options.get("metric", "acc"), module.is_multilabel), module.num_classes)
-    model = _OfVertices(data, module.num_hops, module.num_classes, 0, options)
+    model = _NodeModel(data, module.num_hops, module.num_classes, 0, options)
     x, edges = whole(data, options)
     y = labels.prepare(torch.from_numpy(np.array(data.y)))
 
@@ -197,7 +197,7 @@ def _nodes(config: Mapping[str, Any]) -> Plain:
 def _edges(config: Mapping[str, Any]) -> Plain:
     options, module = config["model"], opened(EdgeDataModule, config)
     data, labels = module.data, Labels(kind_of(options.get("metric", "acc"), module.is_multilabel), module.num_classes)
-    model = _OfVertices(data, module.num_hops, options["out_channels"], module.num_classes, options)
+    model = _NodeModel(data, module.num_hops, options["out_channels"], module.num_classes, options)
     x, edges = whole(data, options)
     y, ends = labels.prepare(torch.from_numpy(np.array(module.edge_y))), edge_index(data)  # the file lists edges in the order of their ids
 

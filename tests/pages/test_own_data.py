@@ -27,7 +27,7 @@ def test_the_commands_import_its_files(tmp_path):
     assert (papers.graph.num_edges, papers.num_features, papers.num_classes, papers.y.tolist()) == (4, 2, 2, [0, 1, 0, -1])
     assert (web.graph.num_nodes, web.graph.num_edges) == (3, 3)
     assert (calls.graph.num_edges, sorted(set(calls.graph.times.tolist()))) == (6, [1700000000, 1700000060, 1700000120])
-    assert (tmp_path / "calls" / "ids.csv").read_text().splitlines() == ["vertex,id", "0,007", "1,12", "2,15"]
+    assert (tmp_path / "calls" / "ids.csv").read_text().splitlines() == ["node,id", "0,007", "1,12", "2,15"]
 
 
 def test_the_bad_row_that_it_shows(tmp_path, capsys):

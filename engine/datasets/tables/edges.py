@@ -80,12 +80,12 @@ def edge_pieces(
         numbers, ends = {name: values[good] for name, values in numbers.items()}, {}
         good = np.flatnonzero(good)
         is_known = np.ones(len(good), bool)
-        for name, vertices in (("src", sources), ("dst", destinations)):
+        for name, node_index in (("src", sources), ("dst", destinations)):
             ids = piece.columns[name][good]
-            ends[name] = vertices.codes(ids)
-            wrong = (ends[name] < 0) & (not vertices.is_open)
+            ends[name] = node_index.codes(ids)
+            wrong = (ends[name] < 0) & (not node_index.is_open)
             is_known &= ~wrong
-            bad.add(table.path, piece.places[good[wrong]], f"{name} is", ids[wrong], f"{vertices.rule()}; add it there, or drop the row")
+            bad.add(table.path, piece.places[good[wrong]], f"{name} is", ids[wrong], f"{node_index.rule()}; add it there, or drop the row")
         made = dict(ends)
         if "weight" in numbers:
             made["weights"] = numbers["weight"].astype(np.float32)

@@ -244,9 +244,9 @@ def _ranks_in(ids: Array) -> Callable[[Array], Array]:
     return lambda values: table[values - low]
 
 
-def numbers_of(texts: Array, vertices: NodeIndex, table: NodeTable) -> Array:
+def numbers_of(texts: Array, node_index: NodeIndex, table: NodeTable) -> Array:
     """Return the node numbers (N,) of a table's rows. Rows with unknown ids are reported and get -1."""
-    ids, good = vertices.as_ids(texts)
-    numbers = np.where(good, vertices.codes(ids), -1)
-    table.report(table.places[numbers < 0], "id", texts[numbers < 0], f"{vertices.rule()}; add it there, or drop the row")
+    ids, good = node_index.as_ids(texts)
+    numbers = np.where(good, node_index.codes(ids), -1)
+    table.report(table.places[numbers < 0], "id", texts[numbers < 0], f"{node_index.rule()}; add it there, or drop the row")
     return numbers

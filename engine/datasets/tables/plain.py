@@ -90,18 +90,18 @@ def read_plain(
     table = without(_edge_table(opened(edges, "edges"), columns))
     files = {"features": features, "label": labels, "split": split}
     about = _about(files, opened, without, bad, progress, reading)
-    vertices = _vertices(about, is_number=not is_text, or_by=table)
+    node_index = _node_index(about, is_number=not is_text, or_by=table)
     coded = EdgeColumns.of(table, features_of(table), reading)
-    own = read_edges(table, vertices, vertices, bad, columns=coded, scratch=scratch, progress=progress)
-    _number(own, about, vertices, table.path)
-    y, splits, classes = _of_nodes(about, vertices, (reading.like or {}).get("classes"))
+    own = read_edges(table, node_index, node_index, bad, columns=coded, scratch=scratch, progress=progress)
+    _number(own, about, node_index, table.path)
+    y, splits, classes = _of_nodes(about, node_index, (reading.like or {}).get("classes"))
     bad.finish()
-    graph, edge_attr, repeats = _graph(own, len(vertices), undirected, scratch)
+    graph, edge_attr, repeats = _graph(own, len(node_index), undirected, scratch)
     x, of_x = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), NodeTable) else (rows, {})
     meta = _meta([table.path, *files.values()], classes, bad, repeats, {"x": of_x, "edge_attr": coded.features, "known": coded.known})
     if split == "random":
-        splits, meta["split"] = random_splits(_labelled(y, len(vertices), name)), RANDOM_SPLIT
-    return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), vertices.ids()
+        splits, meta["split"] = random_splits(_labelled(y, len(node_index), name)), RANDOM_SPLIT
+    return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), node_index.ids()
 
 
 def _opened(source: Path | Frame, name: str, *, delimiter: str | None, header: bool | None) -> Table:
@@ -175,7 +175,7 @@ def _meta(
     return {"source": source} | {name: value for name, value in told.items() if value}
 
 
-def _vertices(about: Mapping[str, NodeTable | Array], *, is_number: bool, or_by: Table) -> NodeIndex:
+def _node_index(about: Mapping[str, NodeTable | Array], *, is_number: bool, or_by: Table) -> NodeIndex:
     """Return the mapping from ids to nodes. It is built from the feature table, the rows of an array, or else from all ids in the tables."""
     features = about.get("features")
     if isinstance(features, NodeTable):
@@ -186,15 +186,15 @@ def _vertices(about: Mapping[str, NodeTable | Array], *, is_number: bool, or_by:
     return NodeIndex(is_number=is_number and or_by.begins_with_numbers(["src", "dst"]))
 
 
-def _number(own: Mapping[str, Array], about: Mapping[str, NodeTable | Array], vertices: NodeIndex, edges: Path) -> None:
+def _number(own: Mapping[str, Array], about: Mapping[str, NodeTable | Array], node_index: NodeIndex, edges: Path) -> None:
     """Once all ids are known, replace the codes of both ends of the edges with node numbers, in place. Raise InputError if there are no nodes."""
-    for table in about.values() if vertices.is_open else ():
+    for table in about.values() if node_index.is_open else ():
         if not isinstance(table, NodeTable):
             continue
-        ids, good = vertices.as_ids(table.ids)
-        vertices.codes(ids[good])
-    final = vertices.close()
-    if len(vertices) == 0:
+        ids, good = node_index.as_ids(table.ids)
+        node_index.codes(ids[good])
+    final = node_index.close()
+    if len(node_index) == 0:
         raise InputError(f"{edges} and the other files contain no node: at least one row must be readable; correct the files")
     if final is None:
         return
@@ -207,7 +207,7 @@ def write_ids(folder: Path, ids: Array) -> None:
     """Write the ids (V,) of nodes to ``ids.csv`` in a data set's folder, one row per node."""
     with (folder / IDS).open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["vertex", "id"])
+        writer.writerow(["node", "id"])
         writer.writerows(enumerate(ids.tolist()))
 
 
@@ -325,17 +325,17 @@ def _npy(path: Path) -> Array:
 
 
 def _of_nodes(
-    about: Mapping[str, NodeTable | Array], vertices: NodeIndex, known: Sequence[str] | None
+    about: Mapping[str, NodeTable | Array], node_index: NodeIndex, known: Sequence[str] | None
 ) -> tuple[Array | None, dict[str, Array], list[str] | None]:
     """Return labels (V,) or (V, C), splits and the names of classes from node tables or arrays. ``known`` are class names to use, or None."""
     splits, classes = {}, None if known is None else list(known)
     y = labels if isinstance(labels := about.get("label"), np.ndarray) else None
     for table in (own for own in about.values() if isinstance(own, NodeTable)):
-        numbers = numbers_of(table.ids, vertices, table)
+        numbers = numbers_of(table.ids, node_index, table)
         good = numbers >= 0
         if "label" in table.texts:
             own, classes = labels_of(table, known)
-            y = np.full(len(vertices), np.nan if own.dtype.kind == "f" else -1, own.dtype)
+            y = np.full(len(node_index), np.nan if own.dtype.kind == "f" else -1, own.dtype)
             y[numbers[good]] = own[good]
         if table.texts.keys() - {"label"}:
             splits = splits_of(table, numbers)

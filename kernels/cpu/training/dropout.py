@@ -3,15 +3,13 @@
 import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
-from hoptrain.kernels.shared.philox import key_of, philox4x32
+from hoptrain.kernels.shared.philox import four_words
 
 BLOCK = 1024
 """Number of elements of a block: the kernel draws 16 bits for each, by 128 calls of Philox with eight elements each. All loops are vectorised."""
 _CALLS = BLOCK // 8
 _U0 = np.uint64(0)
 _B16 = np.uint32(16)
-_B32 = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint32(0xFFFF)
 
 
@@ -24,12 +22,10 @@ def drop(x, out, seed, limit, scale, clip, first, last):
     """
     words = np.empty((4, _CALLS), np.uint32)
     none = x.dtype.type(0)
-    k0, k1 = key_of(seed)
     for block in range(first, last):
         begin = np.uint64(block * _CALLS)
         for call in range(_CALLS):
-            counter = begin + np.uint64(call)
-            word0, word1, word2, word3 = philox4x32(counter & _LOW, counter >> _B32, _U0, _U0, k0, k1)
+            word0, word1, word2, word3 = four_words(seed, _U0, _U0, _U0, begin + np.uint64(call), _U0)
             words[0, call], words[1, call], words[2, call], words[3, call] = word0, word1, word2, word3
         for eighth in range(8):
             shift = _B16 * np.uint32(eighth & 1)

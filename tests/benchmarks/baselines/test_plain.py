@@ -34,7 +34,7 @@ def test_models_of_vertices_are_the_same(arch):
     """With the same weights, PyG's model on the whole graph and hoptrain's model on a block of all nodes have equal outputs."""
     edges = np.random.default_rng(0).integers(0, 30, (2, 90))
     data = Dataset(x=np.random.default_rng(1).random((30, 5), np.float32), edge_index=np.unique(edges[:, edges[0] != edges[1]], axis=1))
-    model = plain._OfVertices(data, 2, 3, 0, {"arch": arch, "hidden_channels": 8, "dropout": 0.0}).eval()
+    model = plain._NodeModel(data, 2, 3, 0, {"arch": arch, "hidden_channels": 8, "dropout": 0.0}).eval()
     ours = GNN(arch, 5, 8, 3, 2, dropout=0.0).eval()
     theirs = list(model.parameters())
     with torch.no_grad():

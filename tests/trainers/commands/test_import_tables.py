@@ -46,7 +46,7 @@ def test_tables_with_names_for_ids(capsys):
     assert data.x.tolist() == [[1, 0.5], [2, 1.5], [3, 0], [4, 1]]
     assert (data.y.tolist(), data.meta["classes"]) == ([0, 1, 1, -1], ["blue", "red"])
     assert {name: ids.tolist() for name, ids in data.splits.items()} == {"train": [1], "val": [0], "test": [2]}
-    assert Path("mine/ids.csv").read_text().splitlines() == ["vertex,id", "0,bob", "1,ann", "2,cid", "3,dan"]
+    assert Path("mine/ids.csv").read_text().splitlines() == ["node,id", "0,bob", "1,ann", "2,cid", "3,dan"]
     assert "num_nodes=4, num_edges=5" in capsys.readouterr().out
 
 

@@ -36,24 +36,21 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_sums: Tensor | None, of_own: Tensor | None) -> tuple[Tensor | None, None, None, None]:
-        [weights], block = ctx.saved_tensors, ctx.block
-        if of_sums is None:
-            return (
-                None if of_own is None else torch.cat([of_own, of_own.new_zeros(block.num_src - block.num_dst, of_own.shape[1])]),
-                None,
-                None,
-                None,
-            )
-        there = transpose(block)
-        by_edge = None if weights is None else weights[there.order]
-        if ctx.mean:
-            shares = of_sums.new_tensor(1) / block.indptr.diff()
-            shares = shares[there.indices]
-            by_edge = shares if by_edge is None else by_edge * shares
-        out = _product(there.indptr, there.indices, by_edge, of_sums, mean=False)
+        by_x = _by_sums(ctx, of_sums) if of_sums is not None else None
         if of_own is not None:
-            out[: block.num_dst] += of_own
-        return out, None, None, None
+            by_x = of_own.new_zeros(ctx.block.num_src, of_own.shape[1]) if by_x is None else by_x
+            by_x[: len(of_own)] += of_own
+        return by_x, None, None, None
+
+
+def _by_sums(ctx: Any, of_sums: Tensor) -> Tensor:
+    """Return the gradient (num_src, C) of ``x`` by way of the sums."""
+    [weights], there = ctx.saved_tensors, transpose(ctx.block)
+    by_edge = None if weights is None else weights[there.order]
+    if ctx.mean:
+        shares = (of_sums.new_tensor(1) / ctx.block.indptr.diff())[there.indices]
+        by_edge = shares if by_edge is None else by_edge * shares
+    return _product(there.indptr, there.indices, by_edge, of_sums, mean=False)
 
 
 def _product(indptr: Tensor, indices: Tensor, weights: Tensor | None, x: Tensor, mean: bool) -> Tensor:
