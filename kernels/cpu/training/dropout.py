@@ -21,7 +21,7 @@ def drop(x, out, seed, limit, scale, clip, first, last):
     most 0 become 0 too, as by ReLU.
     """
     words = np.empty((4, _CALLS), np.uint32)
-    none = x.dtype.type(0)
+    none = x.dtype.type(0)  # of the dtype of x: a comparison with an integer would convert each element to float64
     for block in range(first, last):
         begin = np.uint64(block * _CALLS)
         for call in range(_CALLS):
@@ -30,15 +30,19 @@ def drop(x, out, seed, limit, scale, clip, first, last):
         for eighth in range(8):
             shift = _B16 * np.uint32(eighth & 1)
             start = block * BLOCK + eighth * _CALLS
-            for call in range(min(_CALLS, len(x) - start)):
-                value = x[start + call]
+            given, made = x[start : start + _CALLS], out[start : start + _CALLS]
+            for call in range(len(given)):
+                value = given[call]
                 bits = (words[eighth >> 1, call] >> shift) & _HALF
-                out[start + call] = none if bits < limit or (clip and value <= 0) else value * scale
+                made[call] = none if bits < limit or (clip and value <= none) else value * scale
 
 
 @cpu_kernel
 def pass_gradient(gradient, out, scale, by_x, first, last):
     """Compute the gradient ``by_x`` of ``drop`` with ``clip`` for blocks [first, last), from its results ``out``; all arrays are (N,)."""
     none = gradient.dtype.type(0)
-    for i in range(first * BLOCK, min(last * BLOCK, len(out))):
-        by_x[i] = none if out[i] <= 0 else gradient[i] * scale
+    # slices, since the compiler vectorises loops only over indices that it knows not to be negative
+    given, made, kept = gradient[first * BLOCK : last * BLOCK], by_x[first * BLOCK : last * BLOCK], out[first * BLOCK : last * BLOCK]
+    for i in range(len(kept)):
+        passed = given[i] * scale  # computed for all elements, so that the loop has no branches
+        made[i] = none if kept[i] <= none else passed
