@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from itertools import pairwise
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,8 @@ from torch.overrides import has_torch_function_unary
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.training import dropout as kernels
-from hoptrain.samplers import Block, Workspace
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.threads import share
 
 Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnconv"]
 
@@ -24,10 +24,6 @@ _CHOICES = 1 << 16
 """Number of different values of 16 random bits."""
 _DTYPES = (torch.float32, torch.float64)
 """Data types that the kernels of dropout read."""
-_WORTH_SHARING = 1 << 17
-"""Minimum number of elements for which several threads work, since starting them takes tens of microseconds."""
-_PIECES = 4
-"""Number of pieces of the work per thread. With small pieces, threads finish at about the same time."""
 
 
 class Dropout(nn.Dropout):
@@ -121,20 +117,7 @@ def _scale(x: Tensor, dropped: int) -> Array:
 
 def _share(kernel: Any, x: Array, *given: Any) -> None:
     """Run a kernel over the blocks of ``x`` in torch's number of threads."""
-    threads = torch.get_num_threads() if len(x) >= _WORTH_SHARING else 1
-    blocks, number = -(-len(x) // kernels.BLOCK), _PIECES * threads if threads > 1 else 1
-    pieces = iter(list(pairwise(blocks * i // number for i in range(number + 1))))
-
-    def work() -> None:
-        for first, last in pieces:
-            kernel(x, *given, first, last)
-
-    _workspace(threads).run([work] * threads)
-
-
-@cache
-def _workspace(threads: int) -> Workspace:
-    return Workspace(threads)
+    share(partial(kernel, x, *given), -(-len(x) // kernels.BLOCK), len(x))
 
 
 def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ Initial weights are bit-identical to PyG's, and outputs equal PyG's up to roundi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_pyg_files
 from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, refuse_weights
-from hoptrain.trainers.models.sums import aggregate, aggregate_with_own, narrows_first
+from hoptrain.trainers.models.sums import aggregate, aggregate_joined, aggregate_with_own, joined_weight, narrows_first
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
@@ -33,13 +33,18 @@ class SAGELayer(nn.Module):
 
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Compute the outputs (num_dst, C') of one block, from the mean over its edges, or from an estimate of the mean if edges have weights."""
-        if block.weights is not None:
-            out = self.combine(*aggregate_with_own(block, x, mean_weights(block, degrees)))
-        elif narrows_first(block, x.shape[1], self.lin_l.out_features):
-            narrow, own = self._narrow(x, block.num_dst)
-            out = aggregate(block, narrow, reduce="mean") + self.lin_l.bias + own
+        weights = None if block.weights is None else mean_weights(block, degrees)
+        reduce: Literal["sum", "mean"] = "mean" if weights is None else "sum"
+        if weights is None and narrows_first(block, x.shape[1], self.lin_l.out_features):
+            mine, own = self._narrow(x, block.num_dst)
+            out = aggregate(block, mine, reduce="mean") + self.lin_l.bias + own
+        elif x.shape[1] > self.lin_l.out_features:
+            out = self.combine(*aggregate_with_own(block, x, weights, reduce))
         else:
-            out = self.combine(*aggregate_with_own(block, x, reduce="mean"))
+            # One product of joined rows: its outputs are written once, and the backward pass reads their gradient once.
+            out = F.linear(
+                aggregate_joined(block, x, weights, reduce), joined_weight(self.lin_l.weight, self.lin_r.weight, self.lin_l.bias)
+            )
         return out
 
     def _narrow(self, x: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
@@ -54,11 +59,8 @@ class SAGELayer(nn.Module):
 
     def combine(self, mean: Tensor, own: Tensor) -> Tensor:
         """Compute the layer's outputs from the means over in-neighbours and the destinations' own vectors, both (D, C)."""
-        if mean.shape[1] > self.lin_l.out_features:
-            out: Tensor = self.lin_l(mean) + self.lin_r(own)
-            return out
-        # One product of joined rows: its outputs are written once, and the backward pass reads their gradient once.
-        return F.linear(torch.cat([mean, own], 1), torch.cat([self.lin_l.weight, self.lin_r.weight], 1), self.lin_l.bias)
+        out: Tensor = self.lin_l(mean) + self.lin_r(own)
+        return out
 
 
 def _draw_again(*layers: nn.Linear) -> None:

@@ -5,7 +5,7 @@ import torch
 from cases.edge_sums import DEGREES, block_of
 
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.sums import aggregate, aggregate_with_own
+from hoptrain.trainers.models.sums import aggregate, aggregate_joined, aggregate_with_own, joined_weight
 from hoptrain.trainers.models.sums.transpose import transpose
 
 
@@ -42,6 +42,24 @@ def test_sums_and_gradients_are_those_of_a_dense_product(case, weighted, reduce)
     torch.testing.assert_close(sums, (matrix @ x.detach().double()).float())
     assert torch.equal(own, x[: block.num_dst])
     torch.testing.assert_close(x.grad, expected.float())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("traced", [False, True], ids=["kernel", "traced"])
+def test_one_product_of_joined_rows_is_that_of_sums_own_rows_and_bias(weighted, traced, monkeypatch):
+    block = make_block("ragged")
+    torch.manual_seed(1)
+    x = torch.randn(14, 5, dtype=torch.float64, requires_grad=True)
+    to_sums, to_own = (torch.randn(3, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    bias = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    weights = torch.rand(block.num_edges, dtype=torch.float64) if weighted else None
+    expected = dense(block, weights, "mean") @ x @ to_sums.T + x[: block.num_dst] @ to_own.T + bias
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: traced)
+    out = aggregate_joined(block, x, weights, "mean") @ joined_weight(to_sums, to_own, bias).T
+    torch.testing.assert_close(out, expected)
+    given, towards = (x, to_sums, to_own, bias), torch.randn_like(out)
+    for own, other in zip(torch.autograd.grad(out, given, towards), torch.autograd.grad(expected, given, towards), strict=True):
+        torch.testing.assert_close(own, other)
 
 
 @pytest.mark.parametrize("read", ["sums", "own", "neither"])

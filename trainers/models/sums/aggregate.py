@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.sums.on_host import sums_on_host
+from hoptrain.trainers.models.sums.on_host import CONSTANT, joined_on_host, sums_on_host
 
 _ADDITION = 8
 """Cost of adding one value of a neighbour, in multiplications of a dense product. It is high, since the value is read from a random address in memory."""
@@ -20,9 +21,8 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
     ``weights`` are (M,), or (M, H) for H heads, each of which has C / H columns.
 
     Sums are float32 in mixed precision too, since a 16-bit sum of many values would stop growing. On a GPU, hoptrain's own kernels are used (``on_device``).
-    On the CPU, torch's fused sparse product is used, with two exceptions that use separate gather and add operations: when torch traces the model, since
-    tracing does not support sparse tensors; and for weights of several heads or with a gradient, since torch's product fails if a destination has two
-    edges from one source.
+    On the CPU too (``on_host``), with two exceptions that use torch's separate gather and add operations: when torch traces the model, and for weights
+    of several heads or with a gradient, for which there is no kernel.
     """
     if torch.compiler.is_compiling():
         return _plain_sums(block, x, weights, reduce)
@@ -39,14 +39,34 @@ def aggregate_with_own(
     block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum"
 ) -> tuple[Tensor, Tensor]:
     """Return ``aggregate`` and the destinations' own rows of ``x``, both (num_dst, C). On a CPU, the gradients of both share one buffer."""
-    on_host = x.dtype in (torch.float32, torch.float64) and not x.is_cuda and not torch.compiler.is_compiling()
-    if on_host and not _needs_separate_operations(weights):
+    if _is_for_host(x, weights):
         return sums_on_host(block, x, weights, mean=reduce == "mean")
     return aggregate(block, x, weights, reduce), x[: block.num_dst]
 
 
+def aggregate_joined(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
+    """Return both results of ``aggregate_with_own`` and ``CONSTANT`` columns, 1 and zeros, side by side: (num_dst, 2 C + CONSTANT).
+
+    One product with ``joined_weight`` then computes a layer's outputs with their bias. On a CPU, a single pass writes these rows.
+    """
+    if _is_for_host(x, weights):
+        return joined_on_host(block, x, weights, mean=reduce == "mean")
+    sums, own = aggregate_with_own(block, x, weights, reduce)
+    return torch.cat([sums, own, F.pad(sums.new_ones(len(sums), 1), (0, CONSTANT - 1))], 1)
+
+
+def joined_weight(of_sums: Tensor, of_own: Tensor, bias: Tensor) -> Tensor:
+    """Return the weight (C', 2 C + CONSTANT) that multiplies the rows of ``aggregate_joined``, from weights (C', C) of the sums and the own rows."""
+    return torch.cat([of_sums, of_own, F.pad(bias[:, None], (0, CONSTANT - 1))], 1)
+
+
+def _is_for_host(x: Tensor, weights: Tensor | None) -> bool:
+    on_host = x.dtype in (torch.float32, torch.float64) and not x.is_cuda and not torch.compiler.is_compiling()
+    return on_host and not _needs_separate_operations(weights)
+
+
 def _needs_separate_operations(weights: Tensor | None) -> bool:
-    """Return whether torch's sparse product cannot add with these weights; see ``aggregate``."""
+    """Return whether the kernels of ``on_host`` cannot add with these weights; see ``aggregate``."""
     return weights is not None and (weights.dim() == 2 or weights.requires_grad)
 
 

@@ -1,64 +1,86 @@
-"""Sums over a block's edges on the CPU, and their gradients, by torch's sparse product. Each sum is added in a fixed order."""
+"""Sums over a block's edges on the CPU, and their gradients. Each sum is added in a fixed order."""
 
 from __future__ import annotations
 
-import warnings
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hoptrain.engine.arrays import Array
+from hoptrain.kernels.cpu.training import sums as kernels
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.sums.transpose import transpose
+from hoptrain.trainers.models.threads import share
+
+CONSTANT = 8
+"""Number of columns after the sums and the own rows of ``joined_on_host``: one of ones and the others of zeros, so that rows stay aligned."""
 
 
 def sums_on_host(block: Block, x: Tensor, weights: Tensor | None, *, mean: bool) -> tuple[Tensor, Tensor]:
     """Return the sums or means of the rows of ``x`` (num_src, C), float32 or float64, and the destinations' own rows, both (num_dst, C).
 
-    ``weights`` (M,) have no gradient. The gradient of both results is computed in one buffer, which torch's slicing would fill and add up three times.
+    ``weights`` (M,) have no gradient. The gradient of both results is computed in one pass.
     """
-    made: tuple[Tensor, Tensor] = _Sums.apply(x, None if weights is None else weights.to(x.dtype), block, mean)  # type: ignore[no-untyped-call]
+    made: tuple[Tensor, Tensor] = _Sums.apply(x, _factors(x, weights), block, mean, False)  # type: ignore[no-untyped-call]
     return made
+
+
+def joined_on_host(block: Block, x: Tensor, weights: Tensor | None, *, mean: bool) -> Tensor:
+    """Return the results of ``sums_on_host``, a column of ones and columns of zeros, side by side: (num_dst, 2 C + CONSTANT)."""
+    made: Tensor = _Sums.apply(x, _factors(x, weights), block, mean, True)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _factors(x: Tensor, weights: Tensor | None) -> Tensor | None:
+    return None if weights is None else weights.to(x.dtype)
 
 
 class _Sums(torch.autograd.Function):
     """An autograd function for the sums and the destinations' own rows, with a gradient for ``x``."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weights: Tensor | None, block: Block, mean: bool) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, weights: Tensor | None, block: Block, mean: bool, joined: bool) -> Any:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(weights)
-        ctx.block, ctx.mean = block, mean
-        sums = _product(block.indptr, block.indices, weights, x, mean)
-        return sums, x[: block.num_dst]
+        ctx.block, ctx.mean, ctx.columns = block, mean, x.shape[1]
+        x = x.contiguous()
+        out = x.new_empty(block.num_dst, 2 * x.shape[1] + CONSTANT if joined else x.shape[1])
+        edges = block.indptr.numpy(), block.indices.numpy(), _array(x, weights)
+        work = partial(kernels.sum_rows, *edges, x.detach().numpy(), mean, joined, out.numpy())
+        share(work, block.num_dst, block.num_edges * x.shape[1])
+        return out if joined else (out, x[: block.num_dst])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_sums: Tensor | None, of_own: Tensor | None) -> tuple[Tensor | None, None, None, None]:
-        by_x = _by_sums(ctx, of_sums) if of_sums is not None else None
-        if of_own is not None:
-            by_x = of_own.new_zeros(ctx.block.num_src, of_own.shape[1]) if by_x is None else by_x
-            by_x[: len(of_own)] += of_own
-        return by_x, None, None, None
+    def backward(ctx: Any, of_sums: Tensor | None, of_own: Tensor | None = None) -> tuple[Tensor | None, None, None, None, None]:
+        by_x = None
+        if of_sums is not None:
+            of_sums, joined = of_sums.contiguous(), of_sums.shape[1] > ctx.columns
+            by_x = _by_x(ctx, of_sums, of_sums if joined else of_own, ctx.columns * joined)
+        elif of_own is not None:
+            by_x = of_own.new_zeros(ctx.block.num_src, ctx.columns)
+            by_x[: len(of_own)] = of_own
+        return by_x, None, None, None, None
 
 
-def _by_sums(ctx: Any, of_sums: Tensor) -> Tensor:
-    """Return the gradient (num_src, C) of ``x`` by way of the sums."""
+def _by_x(ctx: Any, of_sums: Tensor, of_own: Tensor | None, own_column: int) -> Tensor:
+    """Return the gradient (num_src, C) of ``x``."""
     [weights], there = ctx.saved_tensors, transpose(ctx.block)
-    by_edge = None if weights is None else weights[there.order]
+    factors = None if weights is None else weights[there.order]
     if ctx.mean:
         shares = (of_sums.new_tensor(1) / ctx.block.indptr.diff())[there.indices]
-        by_edge = shares if by_edge is None else by_edge * shares
-    return _product(there.indptr, there.indices, by_edge, of_sums, mean=False)
+        factors = shares if factors is None else factors * shares
+    by_x = of_sums.new_empty(ctx.block.num_src, ctx.columns)
+    own = by_x[:0] if of_own is None else of_own.contiguous()
+    edges = there.indptr.numpy(), there.indices.numpy(), _array(by_x, factors)
+    work = partial(kernels.sum_gradients, *edges, of_sums.numpy(), own.numpy(), own_column, by_x.numpy())
+    share(work, ctx.block.num_src, by_x.numel() + ctx.block.num_edges * ctx.columns)
+    return by_x
 
 
-def _product(indptr: Tensor, indices: Tensor, weights: Tensor | None, x: Tensor, mean: bool) -> Tensor:
-    """Return the sum or mean of the rows of ``x`` for each group of edges, times their ``weights``."""
-    with torch.autocast("cpu", enabled=False), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")  # torch 2.11 warns despite the option
-        values = x.new_ones(len(indices)) if weights is None else weights
-        edges = torch.sparse_csr_tensor(indptr, indices, values, (len(indptr) - 1, len(x)), check_invariants=False)
-        out: Tensor = torch.sparse.mm(edges, x, "mean" if mean else "sum")
-        return out
+def _array(like: Tensor, factors: Tensor | None) -> Array:
+    array: Array = (like.new_empty(0) if factors is None else factors.contiguous()).numpy()
+    return array

@@ -1,0 +1,87 @@
+"""Sums of rows over the edges of a block, and their gradients. Each sum is added in the order of the edges."""
+
+import numba
+
+from hoptrain.kernels.cpu import cpu_kernel
+
+
+@cpu_kernel
+def sum_rows(indptr, indices, factors, x, mean, with_own, out, first, last):
+    """Write the sums of destinations [first, last) into the first C columns of ``out``.
+
+    Args:
+        indptr: offsets (num_dst + 1,) of the destinations' edges.
+        indices: sources (M,) of the edges.
+        factors: factors (M,) of the edges' rows, of the dtype of ``x``, or (0,) for none.
+        x: rows (num_src, C), float32 or float64.
+        mean: divide each sum by its number of edges.
+        with_own: also write the destination's own row into columns C to 2 C, 1 into column 2 C, and 0 into the others.
+        out: output (num_dst, C), or (num_dst, at least 2 C + 1) with ``with_own``, of the dtype of ``x``.
+        first: first destination.
+        last: the destination after the last one.
+    """
+    columns = x.shape[1]
+    for destination in range(first, last):
+        begin, end = indptr[destination], indptr[destination + 1]
+        sums = out[destination, :columns]
+        _add_edges(indices, factors, x, begin, end, sums)
+        if mean and end > begin:
+            number = x.dtype.type(end - begin)
+            for column in range(columns):
+                sums[column] /= number
+        if with_own:
+            own, row = out[destination, columns:], x[destination]
+            for column in range(columns):
+                own[column] = row[column]
+            own[columns:] = 0
+            own[columns] = 1
+
+
+@cpu_kernel
+def sum_gradients(indptr, indices, factors, of_sums, of_own, own_column, by_x, first, last):
+    """Write the gradients of the rows of sources [first, last).
+
+    Args:
+        indptr: offsets (num_src + 1,) of the sources' edges.
+        indices: destinations (M,) of the edges.
+        factors: factors (M,) of the edges' gradients, of the dtype of ``by_x``, or (0,) for none.
+        of_sums: gradients of the destinations' sums, in the first C columns of (num_dst, at least C).
+        of_own: gradients of the destinations' own rows, in C columns from ``own_column`` on; (0, C) for none.
+        own_column: first column of ``of_own``.
+        by_x: output (num_src, C).
+        first: first source.
+        last: the source after the last one.
+    """
+    for source in range(first, last):
+        row = by_x[source]
+        _add_edges(indices, factors, of_sums, indptr[source], indptr[source + 1], row)
+        if source < len(of_own):
+            own = of_own[source, own_column:]
+            for column in range(len(row)):
+                row[column] += own[column]
+
+
+@numba.njit
+def _add_edges(indices, factors, rows, begin, end, out):
+    """Write the sum of the rows of edges [begin, end) into ``out`` (C,), which may be shorter than the rows.
+
+    Four edges are added in one loop over the columns, so that the processor fetches four rows from memory at the same time.
+    """
+    out[:] = 0
+    edge = begin
+    while edge + 4 <= end:
+        a, b, c, d = rows[indices[edge]], rows[indices[edge + 1]], rows[indices[edge + 2]], rows[indices[edge + 3]]
+        if len(factors):
+            f, g, h, i = factors[edge], factors[edge + 1], factors[edge + 2], factors[edge + 3]
+            for column in range(len(out)):
+                out[column] = (((out[column] + f * a[column]) + g * b[column]) + h * c[column]) + i * d[column]
+        else:
+            for column in range(len(out)):
+                out[column] = (((out[column] + a[column]) + b[column]) + c[column]) + d[column]
+        edge += 4
+    while edge < end:
+        a = rows[indices[edge]]
+        factor = factors[edge] if len(factors) else rows.dtype.type(1)
+        for column in range(len(out)):
+            out[column] += factor * a[column]
+        edge += 1
