@@ -64,7 +64,8 @@ class Part:
 _HOPTRAIN = (sys.executable, "-m", "hoptrain.trainers.cli")
 _ONE_BULK = (sys.executable, "-m", "hoptrain.trainers.commands.checks.gpu", "sampling")
 _OF_CUDA = (
-    "tests/kernels/cuda", "tests/samplers/cuda", "tests/trainers/models/test_sums_on_device.py", "tests/golden/test_golden_cuda.py", "-m", "not long",
+    "tests/kernels/cuda", "tests/samplers/cuda", "tests/trainers/models/test_sums_on_device.py", "tests/trainers/models/test_dropout.py",
+    "tests/golden/test_golden_cuda.py", "-m", "not long",
 )  # fmt: skip
 _PRODUCTS = ("--device", "cuda", "--graphs", "synthetic:products", "--fanouts", "15,10,5", "--modes", "all")
 

@@ -126,7 +126,7 @@ def has_native(name: str = "gather") -> bool:
     return native.reason_against() is None and _loads(name)
 
 
-_DOING = {"gather": "gathering rows", "aggregate": "summing neighbours"}
+_DOING = {"gather": "gathering rows", "aggregate": "summing neighbours", "dropout": "dropout"}
 """Name of a CUDA C++ source file -> operation that its kernels perform, as text for warnings."""
 
 

@@ -8,9 +8,10 @@ from hoptrain.kernels.cuda.nodewise import importance, labor, pinsage, temporal,
 from hoptrain.kernels.cuda.programs import program
 from hoptrain.kernels.cuda.seeds import link
 from hoptrain.kernels.cuda.subgraphs import pagerank, ripple, shadow, vertices
-from hoptrain.kernels.cuda.training import aggregate
+from hoptrain.kernels.cuda.training import aggregate, dropout
 
 __all__ = [
-    "KERNELS", "aggregate", "cuda_kernel", "device_function", "draw", "gather", "group", "importance", "induce", "labor", "layers", "link", "pagerank",
-    "pinsage", "program", "relabel", "ripple", "rows", "sample_parallel", "scan", "shadow", "stamped", "temporal", "transit_parallel", "vertices", "weighted",
+    "KERNELS", "aggregate", "cuda_kernel", "device_function", "draw", "dropout", "gather", "group", "importance", "induce", "labor", "layers", "link",
+    "pagerank", "pinsage", "program", "relabel", "ripple", "rows", "sample_parallel", "scan", "shadow", "stamped", "temporal", "transit_parallel",
+    "vertices", "weighted",
 ]  # fmt: skip

@@ -15,7 +15,9 @@ from torch.overrides import has_torch_function_unary
 from hoptrain.engine import InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.training import dropout as kernels
+from hoptrain.kernels.shared.dropout import BLOCK
 from hoptrain.samplers import Block
+from hoptrain.trainers.models.cuda import dropout as on_gpu
 from hoptrain.trainers.models.threads import share
 
 Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnconv"]
@@ -23,11 +25,11 @@ Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnc
 _CHOICES = 1 << 16
 """Number of different values of 16 random bits."""
 _DTYPES = (torch.float32, torch.float64)
-"""Data types that the kernels of dropout read."""
+"""Data types that the CPU's kernels of dropout read."""
 
 
 class Dropout(nn.Dropout):
-    """An ``nn.Dropout`` that is faster on a CPU; see ``dropout``."""
+    """A faster ``nn.Dropout``; see ``dropout``."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply ``dropout``."""
@@ -37,29 +39,37 @@ class Dropout(nn.Dropout):
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training, set each number to zero with probability ``p`` and multiply the others by 1 / (1 - p). Shape and dtype are kept.
 
-    On a CPU, torch draws 64 bits for each number in one thread, and stores a mask for the backward pass. This function draws 16 bits for each number, so
-    ``p`` is rounded to a multiple of 1 / 65,536. The bits are a function of the number's position and a seed from torch's generator, so the backward pass
-    computes them again, several threads can draw them, and runs repeat and resume as usual.
+    torch's dropout stores a mask for the backward pass, and draws 64 bits for each number in one thread on a CPU. This function draws 16 bits for each
+    number, so ``p`` is rounded to a multiple of 1 / 65,536. The bits are a function of the number's position and a seed from torch's generator of the CPU,
+    so the backward pass computes them again, any number of threads can draw them, runs repeat and resume as usual, and a GPU drops what a CPU drops.
+
+    torch's dropout is used for tensors that are traced, captured in a CUDA graph, or of a subclass, and on a GPU without numba-cuda.
     """
     if inplace or not _has_kernel(input, p, training):
         return F.dropout(input, p, training, inplace)
-    x = input if input.dtype in _DTYPES else input.float()
+    x = input if input.dtype in _dtypes(input) else input.float()
     out: Tensor = _Dropout.apply(x, _seed(), round(p * _CHOICES))  # type: ignore[no-untyped-call]
     return out.to(input.dtype)
 
 
 def relu_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Compute ``dropout(relu(input))``, with the same bits and values. On a CPU in training, one pass over the memory computes both."""
-    if input.dtype not in _DTYPES or not _has_kernel(input, p, training):
+    """Compute ``dropout(relu(input))``, with the same bits and values. In training, one pass over the memory computes both."""
+    if input.dtype not in _dtypes(input) or not _has_kernel(input, p, training):
         return dropout(F.relu(input), p, training)
     out: Tensor = _ReluDropout.apply(input, _seed(), round(p * _CHOICES))  # type: ignore[no-untyped-call]
     return out
 
 
 def _has_kernel(input: Tensor, p: float, training: bool) -> bool:
-    if not training or input.device.type != "cpu" or torch.compiler.is_compiling() or has_torch_function_unary(input):
+    if not training or not 0 < round(p * _CHOICES) < _CHOICES or torch.compiler.is_compiling() or has_torch_function_unary(input):
         return False  # a subclass of Tensor has its own version of torch's function
-    return 0 < round(p * _CHOICES) < _CHOICES
+    if input.is_cuda:  # a captured graph would repeat one seed
+        return on_gpu.has_kernels() and not torch.cuda.is_current_stream_capturing()
+    return input.device.type == "cpu"
+
+
+def _dtypes(input: Tensor) -> tuple[torch.dtype, ...]:
+    return on_gpu.DTYPES if input.is_cuda else _DTYPES
 
 
 def _seed() -> int:
@@ -93,6 +103,8 @@ class _ReluDropout(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         [out], gradient = ctx.saved_tensors, gradient.contiguous()
+        if out.is_cuda:
+            return on_gpu.pass_gradient(gradient, out, ctx.dropped), None, None
         by_x = torch.empty_like(gradient)
         _share(kernels.pass_gradient, _numbers(gradient), _numbers(out), _scale(out, ctx.dropped), _numbers(by_x))
         return by_x, None, None
@@ -100,6 +112,8 @@ class _ReluDropout(torch.autograd.Function):
 
 def _drop(x: Tensor, seed: int, dropped: int, clip: bool) -> Tensor:
     x = x.contiguous()
+    if x.is_cuda:
+        return on_gpu.drop(x, seed, dropped, clip=clip)
     out = torch.empty_like(x)
     _share(kernels.drop, _numbers(x), _numbers(out), np.uint64(seed % 2**64), np.uint32(dropped), _scale(x, dropped), clip)
     return out
@@ -117,7 +131,7 @@ def _scale(x: Tensor, dropped: int) -> Array:
 
 def _share(kernel: Any, x: Array, *given: Any) -> None:
     """Run a kernel over the blocks of ``x`` in torch's number of threads."""
-    share(partial(kernel, x, *given), -(-len(x) // kernels.BLOCK), len(x))
+    share(partial(kernel, x, *given), -(-len(x) // BLOCK), len(x))
 
 
 def gcn_weights(block: Block, degrees: Tensor) -> tuple[Tensor, Tensor]:

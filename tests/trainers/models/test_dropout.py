@@ -1,12 +1,23 @@
-"""Dropout with 16 random bits per element: its rate, gradient, seed, and the fallback to torch's dropout."""
+"""Dropout with 16 random bits per element: its rate, gradient, seed, the kernels of a GPU, and the fallback to torch's dropout.
+
+Without a GPU, g++ and the simulator run its kernels, on tensors that claim to be on a GPU.
+"""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from cpp.stand_in import STREAM, Stream, _cupy  # noqa: F401
+from cuda_case import TESTED, needs_cuda, put_stand_in, simulated
+from numba import cuda
 from torch import nn
 
-from hoptrain.kernels.cpu.training.dropout import BLOCK, drop
+from hoptrain.engine.device import is_simulated
+from hoptrain.kernels.cpu.training.dropout import drop
+from hoptrain.kernels.cuda import native
+from hoptrain.kernels.cuda.launch import Launch
+from hoptrain.kernels.shared.dropout import BLOCK
+from hoptrain.trainers.models.cuda import dropout as on_gpu
 from hoptrain.trainers.models.layered import seed_generators
 from hoptrain.trainers.models.layers import Dropout, dropout, relu_dropout
 
@@ -85,6 +96,80 @@ def test_relu_and_dropout_in_one_pass_are_those_of_two(dtype):
         results.append((out.detach(), rows.grad))
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.fixture(params=["cpp", "numba"])
+def on_a_gpu(request, monkeypatch):
+    """Select the CUDA C++ or Numba kernels, and return ``steps`` on a GPU; without one, all tensors claim to be on a GPU meanwhile."""
+    if not is_simulated() and not torch.cuda.is_available():
+        pytest.skip("torch has no GPU")
+    on_gpu._has_native.cache_clear()
+    if is_simulated():
+        if request.param == "cpp":
+            request.getfixturevalue("cupy")
+        else:
+            put_stand_in(monkeypatch)
+        stream = Stream(STREAM) if request.param == "cpp" else cuda.stream()
+        monkeypatch.setattr(on_gpu, "launch_for", lambda x: Launch(stream=stream, thresholds=TESTED, num_batches=1))
+    elif request.param == "numba":
+        monkeypatch.setattr(native, "reason_against", lambda: "a test")
+    elif (reason := native.reason_against()) is not None:
+        pytest.skip(reason)
+
+    def run(function, x, gradient):
+        if not is_simulated():
+            return [tensor.cpu() for tensor in steps(function, x.cuda(), gradient.cuda())]
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.Tensor, "is_cuda", True)
+            patched.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+            return steps(function, x, gradient)
+
+    yield run
+    on_gpu._has_native.cache_clear()
+
+
+def steps(function, x, gradient):
+    """Return the results and gradients of two calls of dropout after one seed."""
+    torch.manual_seed(6)
+    found = []
+    for _ in range(2):
+        rows = x.detach().requires_grad_()
+        out = function(rows, 0.3)
+        out.backward(gradient)
+        found += [out.detach(), rows.grad]
+    return found
+
+
+@needs_cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [dropout, relu_dropout])
+def test_a_gpu_drops_what_a_cpu_drops(on_a_gpu, function, dtype):
+    """Values and gradients are bit-identical, also of columns that do not lie together, and of an empty tensor."""
+    special = torch.tensor([0.0, -0.0, float("nan"), float("inf"), float("-inf")])
+    x = torch.cat([special, torch.randn(1195)]).to(dtype).view(100, 12)
+    gradient = torch.randn(100, 12).to(dtype)
+    for rows, by_rows in ((x, gradient), (x.T, gradient.T), (x[:0], gradient[:0])):
+        for found, expected in zip(on_a_gpu(function, rows, by_rows), steps(function, rows, by_rows), strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@simulated
+@pytest.mark.parametrize("on_a_gpu", ["cpp"], indirect=True)
+def test_one_launch_each_computes_relu_and_dropout_and_their_gradients(on_a_gpu, cupy):
+    for dtype in (torch.float32, torch.bfloat16):
+        on_a_gpu(relu_dropout, torch.ones(5, dtype=dtype), torch.ones(5, dtype=dtype))
+    assert cupy.launches == ["drop_float", "pass_gradient_float"] * 2 + ["drop_bfloat16", "pass_gradient_bfloat16"] * 2
+
+
+@pytest.mark.parametrize("reason", ["no numba-cuda", "captured"])
+def test_a_gpu_without_kernels_and_a_captured_graph_use_torchs_dropout(monkeypatch, reason):
+    """A captured graph would repeat the seed that it was captured with."""
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(on_gpu, "has_kernels", lambda: reason != "no numba-cuda")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: reason == "captured")
+    monkeypatch.setattr(F, "dropout", lambda *given: given)
+    x = torch.ones(3)
+    assert dropout(x, 0.25) == (x, 0.25, True, False)
 
 
 def philox(counter, seed):

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.engine import Graph, InputError
 from hoptrain.samplers import Block, NeighborSampler, Workspace
 from hoptrain.trainers.models.edge_layers import temporary_pyg_files
 from hoptrain.trainers.models.inference import chunks, gather_parts
-from hoptrain.trainers.models.layers import Dropout
+from hoptrain.trainers.models.layers import Dropout, relu_dropout
 from hoptrain.trainers.models.ranks import MOST_NUMBERS
 
 
@@ -72,7 +71,7 @@ class EntityEncoder(nn.Module):
 
     def layer(self, i: int, hidden: Tensor, block: Block, relations: Tensor) -> Tensor:
         """Apply layer ``i`` after ReLU and dropout: (num_src, C) to (num_dst, C)."""
-        hidden = self.dropout(F.relu(hidden) if i else hidden)
+        hidden = relu_dropout(hidden, self.dropout.p, self.training) if i else self.dropout(hidden)
         out: Tensor = self.layers[i]((hidden, hidden[: block.num_dst]), block.edge_index(), relations)
         return out
 

@@ -7,7 +7,7 @@ computed.
 
 from __future__ import annotations
 
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from hoptrain.engine import InputError
 from hoptrain.engine.device import check_cuda
 from hoptrain.samplers import Block
+from hoptrain.trainers.models.cuda.launch import launch_for, lend
 from hoptrain.trainers.models.sums.transpose import transpose
 
 _ADDED = (torch.float32, torch.bfloat16, torch.float64)
@@ -102,7 +103,7 @@ def _add(part: _Part, rows: Tensor, dtype: torch.dtype, inverse: Tensor | None =
 
     wide = _widened(rows)
     out = wide.new_empty(shape)
-    sum_rows(launch_for(rows), _lent(part), _lend(wide), _lend(out), inverse=_lend(inverse), empty=partial(_lent_empty, rows))
+    sum_rows(launch_for(rows), _lent(part), lend(wide), lend(out), inverse=lend(inverse), empty=partial(_lent_empty, rows))
     return out.to(dtype)
 
 
@@ -118,8 +119,8 @@ def _dots(part: _Part, weights: Tensor, rows: Tensor, gradient: Tensor, inverse:
         return out
     from hoptrain.kernels.cuda.training.aggregate import edge_dots
 
-    given = _lent(part), _lend(_widened(rows)), _lend(gradient), _lend(out.view(len(out), -1))
-    edge_dots(launch_for(rows), *given, inverse=_lend(inverse), empty=partial(_lent_empty, rows))
+    given = _lent(part), lend(_widened(rows)), lend(gradient), lend(out.view(len(out), -1))
+    edge_dots(launch_for(rows), *given, inverse=lend(inverse), empty=partial(_lent_empty, rows))
     return out
 
 
@@ -136,22 +137,6 @@ def _has_native() -> bool:
     return has_native("aggregate")
 
 
-def launch_for(rows: Tensor) -> Any:
-    """Return a kernel launch configuration for torch's current stream on the GPU of ``rows``."""
-    from hoptrain.kernels.cuda.launch import Launch
-    from hoptrain.kernels.cuda.thresholds import THRESHOLDS
-
-    stream = _numba_stream(torch.cuda.current_stream(rows.device).cuda_stream)
-    return Launch(stream=stream, thresholds=THRESHOLDS, num_batches=1)
-
-
-@lru_cache(maxsize=16)
-def _numba_stream(handle: int) -> Any:
-    from numba import cuda
-
-    return cuda.external_stream(handle) if handle else cuda.default_stream()
-
-
 def _edges(part: _Part) -> Any:
     from hoptrain.kernels.cuda.training.edges import BlockEdges
 
@@ -164,13 +149,7 @@ def _lent(part: _Part) -> Any:
 
     weights = None if part.weights is None else part.weights.view(len(part.weights), -1)
     arrays = {"ptr": part.indptr, "ind": part.indices, "weights": weights, "scale": part.scale}
-    return BlockEdges(heads=part.heads, **{name: _lend(array) for name, array in arrays.items()})
-
-
-def _lend(array: Tensor | None) -> Any:
-    from numba import cuda
-
-    return None if array is None else cuda.as_cuda_array(array.detach())
+    return BlockEdges(heads=part.heads, **{name: lend(array) for name, array in arrays.items()})
 
 
 def _empty(like: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
@@ -178,7 +157,7 @@ def _empty(like: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
 
 
 def _lent_empty(like: Tensor, shape: tuple[int, ...], dtype: str) -> Any:
-    return _lend(_empty(like, shape, dtype))
+    return lend(_empty(like, shape, dtype))
 
 
 def _widened(rows: Tensor) -> Tensor:

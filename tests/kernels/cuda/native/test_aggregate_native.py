@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from cases.bfloat16 import narrowed, widened
 from cases.edge_sums import DEGREES, block_of, expected_dots, expected_sums
 from cpp.machines import ARCHITECTURES, on_each_machine
 from cpp.nvrtc import compile_source, text_of
@@ -18,16 +19,6 @@ PIECE = 2
 KINDS = [("float32", "float32", 4), ("float32", "float32", 1), ("bfloat16", "float32", 8), ("bfloat16", "float32", 1), ("float32", "bfloat16", 4),
          ("float32", "bfloat16", 1), ("float64", "float64", 1)]  # fmt: skip
 """(dtype of the rows, dtype of the results, elements in a word)."""
-
-
-def narrowed(values):
-    """Round float32 to the bits of bfloat16, to nearest with ties to even; NaN stays NaN."""
-    bits = values.astype(np.float32).view(np.uint32)
-    return np.where(np.isnan(values), 0x7FC0, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
-
-def widened(bits):
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def launched(machine, kernel, grid, arguments):
