@@ -77,8 +77,7 @@ def put_blocks(made: Any, output: Any) -> None:
 def _destinations(block: Block) -> Tensor:
     """Return the destination of each edge, (M,)."""
     if isinstance(block.indptr, Tensor):
-        numbers = torch.arange(block.num_dst, device=block.indptr.device)
-        return numbers.repeat_interleave(block.indptr.diff(), output_size=block.num_edges)
+        return block.destinations()
     return torch.from_numpy(np.repeat(np.arange(block.num_dst), np.diff(block.indptr)))
 
 

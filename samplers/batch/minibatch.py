@@ -82,9 +82,17 @@ class Block:
         """Return the edges as PyG's layers take them: a (2, M) int64 tensor of local ids, sources above destinations, on the block's device."""
         import torch
 
-        indptr, indices = (torch.as_tensor(a).long() for a in (self.indptr, self.indices))
-        destinations = torch.repeat_interleave(torch.arange(self.num_dst, device=indptr.device), indptr.diff(), output_size=self.num_edges)
-        return torch.stack([indices, destinations])
+        return torch.stack([torch.as_tensor(self.indices).long(), self.destinations()])
+
+    def destinations(self) -> torch.Tensor:
+        """Return the destination of each edge: an (M,) int64 tensor of local ids in [0, num_dst), on the block's device."""
+        import torch
+
+        indptr = torch.as_tensor(self.indptr)
+        if indptr.is_cuda:  # two kernels, where repeat_interleave has six
+            edges = torch.arange(self.num_edges, dtype=indptr.dtype, device=indptr.device)
+            return torch.searchsorted(indptr[1:], edges, right=True)
+        return torch.repeat_interleave(torch.arange(self.num_dst, device=indptr.device), indptr.long().diff(), output_size=self.num_edges)
 
     def to(self, device: Any) -> Block:
         """Return the block as torch tensors on ``device``; see ``SampledBatch.to``."""

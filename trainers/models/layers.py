@@ -158,20 +158,24 @@ def symmetric_weights(block: Block, degrees: Tensor, scale: Tensor) -> tuple[Ten
         scale: factor (num_src,) of each source, such as 1 / sqrt(degree + 1).
     """
     own = scale[: block.num_dst]
-    sampled = block.indptr.diff().long()
-    if block.weights is None:
-        edges = torch.repeat_interleave(degrees[: block.num_dst] / sampled.clamp(min=1) * own, sampled, output_size=block.num_edges)
-    else:
-        edges = block.weights * torch.repeat_interleave(own, sampled, output_size=block.num_edges)
+    of_destination = degrees[: block.num_dst] / block.indptr.diff().clamp(min=1) * own if block.weights is None else own
+    edges = to_edges(block, of_destination)
+    if block.weights is not None:
+        edges = block.weights * edges
     return edges * scale[block.indices.long()], own**2
 
 
 def mean_weights(block: Block, degrees: Tensor) -> Tensor:
     """Return weights (M,) float32 with which a sum over sampled edges estimates the mean over all in-edges, for a block with edge weights."""
-    each = 1 / degrees[: block.num_dst].clamp(min=1)
-    of_edges: Tensor = torch.repeat_interleave(each, block.indptr.diff().long(), output_size=block.num_edges)
-    weights: Tensor = of_edges * block.weights
+    weights: Tensor = to_edges(block, 1 / degrees[: block.num_dst].clamp(min=1)) * block.weights
     return weights
+
+
+def to_edges(block: Block, values: Tensor) -> Tensor:
+    """Return for each edge (M,) the value of its destination, from ``values`` (num_dst,)."""
+    if values.is_cuda:
+        return values[block.destinations()]
+    return torch.repeat_interleave(values, block.indptr.diff().long(), output_size=block.num_edges)
 
 
 def refuse_weights(block: Block, layer: str) -> None:

@@ -14,9 +14,9 @@ from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 
 from hoptrain.engine import Graph
-from hoptrain.samplers import NeighborSampler
+from hoptrain.samplers import Block, NeighborSampler
 from hoptrain.trainers.models import GNN
-from hoptrain.trainers.models.layers import gcn_weights
+from hoptrain.trainers.models.layers import gcn_weights, mean_weights
 from hoptrain.trainers.models.pyg_layers import SAGELayer, make_layer
 from hoptrain.trainers.models.sums import narrows_first
 
@@ -179,6 +179,29 @@ def test_weights_of_edges(simple_graph, arch):
 
     torch.testing.assert_close(scores(1), model(x, batch.blocks, degrees), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(scores(2), scores(1), rtol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("counts", [[0, 2, 0, 0, 1, 3, 0], [0, 0], [4]], ids=["some", "none", "one"])
+def test_a_gpu_finds_the_destinations_of_edges_without_repeat_interleave(monkeypatch, counts, dtype):
+    """``repeat_interleave`` has six kernels. All tensors claim to be on a GPU."""
+    indptr = torch.tensor([0, *np.cumsum(counts)], dtype=dtype)
+    indices = torch.arange(int(indptr[-1]), dtype=dtype) % 7
+    block = Block(indptr=indptr, indices=indices, edge_ids=None, num_src=7)
+    weighted = replace(block, weights=torch.rand(block.num_edges))
+    degrees = torch.arange(1.0, 8.0)
+
+    def results():
+        return [block.edge_index(), *gcn_weights(block, degrees), *gcn_weights(weighted, degrees), mean_weights(weighted, degrees)]
+
+    expected = results()
+    assert expected[0][1].tolist() == np.repeat(np.arange(len(counts)), counts).tolist()
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch, "repeat_interleave", None)
+    monkeypatch.setattr(torch.Tensor, "repeat_interleave", None)
+    for own, other in zip(results(), expected, strict=True):
+        assert own.dtype == other.dtype
+        assert torch.equal(own, other)
 
 
 def test_gat_takes_no_weights(simple_graph):

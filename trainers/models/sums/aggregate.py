@@ -72,7 +72,7 @@ def _needs_separate_operations(weights: Tensor | None) -> bool:
 
 def _plain_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
     degrees = block.indptr.diff().long()
-    owner = torch.repeat_interleave(torch.arange(block.num_dst, device=x.device), degrees, output_size=block.num_edges)
+    owner = block.destinations()
     rows = (x if x.dtype == torch.float64 else x.float())[block.indices.long()]
     if weights is not None:
         rows = rows * (weights[:, None] if weights.dim() == 1 else weights.repeat_interleave(x.shape[1] // weights.shape[1], 1))
