@@ -75,7 +75,7 @@ class DeviceStream:
     def hand_to_torch(self, *arrays: Any) -> None:
         """Make torch's later work wait for the work queued here; until then torch's allocator keeps the memory of ``arrays``.
 
-        The latter requires tensors that torch allocated (``tensor``, ``copy``). It does not hold for tensors that wrap Numba's arrays (``result``).
+        The latter requires tensors that torch allocated (``tensor``, ``copies``). It does not hold for tensors that wrap Numba's arrays (``result``).
         """
         if self._torch_stream:
             current = self._torch.cuda.current_stream(self._device)
@@ -124,16 +124,17 @@ class DeviceStream:
             return self._torch.as_tensor(array, device=self._device)
         return array.copy_to_host() if is_simulated() else array
 
-    def copy(self, array: Any) -> Any:
-        """Return a copy of a device array for users, of the same types as ``result``."""
+    def copies(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return copies of device arrays for users, of the same types as ``result``. torch makes one copy of all arrays, and the results are views of it."""
         if self._torch:
             with self._torch.cuda.stream(self._torch_stream):
-                return self._torch.as_tensor(array, device=self._device).clone()
+                return _joint_copy(self._torch, [self._torch.as_tensor(array, device=self._device) for array in arrays])
         if is_simulated():
-            return array.copy() if isinstance(array, np.ndarray) else array.copy_to_host()
-        new = self.empty(array.shape, array.dtype)
-        new.copy_to_device(array, stream=self.numba)
-        return new
+            return [array.copy() if isinstance(array, np.ndarray) else array.copy_to_host() for array in arrays]
+        made = [self.empty(array.shape, array.dtype) for array in arrays]
+        for new, array in zip(made, arrays, strict=True):
+            new.copy_to_device(array, stream=self.numba)
+        return made
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None] | None:
         """Capture the work that ``work`` queues as a CUDA graph. Return a function that queues it in one call; None in the simulator.
@@ -169,6 +170,18 @@ class DeviceStream:
     def synchronize(self) -> None:
         """Wait for all work queued on this stream."""
         self.numba.synchronize()
+
+
+def _joint_copy(torch: Any, tensors: Sequence[Any]) -> list[Any]:
+    """Copy tensors with one kernel to one allocation, except for those that are empty, have gaps, or do not consist of 32-bit words."""
+    joint = [tensor for tensor in tensors if tensor.numel() and tensor.is_contiguous() and tensor.itemsize % 4 == 0]
+    joint.sort(key=lambda tensor: -tensor.itemsize)  # so that 8-byte numbers are aligned
+    if not joint:
+        return [tensor.clone() for tensor in tensors]
+    words = [tensor.view(-1).view(torch.int32) for tensor in joint]
+    parts = torch.cat(words).split([len(part) for part in words])
+    made = {id(tensor): part.view(tensor.dtype).view(tensor.shape) for tensor, part in zip(joint, parts, strict=True)}
+    return [made[id(tensor)] if id(tensor) in made else tensor.clone() for tensor in tensors]
 
 
 def _ask(function: Callable[..., Any], *arguments: Any) -> Any:

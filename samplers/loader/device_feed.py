@@ -150,7 +150,7 @@ class DeviceFeed(Generic[SomeBatch]):
                     self._waits.append(self.beside.torch_queued())
                     if len(self._waits) > MOST_AHEAD:
                         self._waits.popleft()()
-                    batch = batches[i].map(self.beside.copy)
+                    batch = self._copied(batches[i])
                     check_batch(batch, self._task.sampler, self._task.graph)
                     rows = {name: store.gather_here(ids) for name, store, ids in named_rows(batch, self._rows, self._edge_rows)}
                     self.beside.hand_to_torch(*batch.arrays().values(), *rows.values())
@@ -160,6 +160,18 @@ class DeviceFeed(Generic[SomeBatch]):
                     if self.hit_rates is not None and following is None and step == bulk[-1]:
                         self._note_hits(epoch, num_rows, self.hit_rates)
                 yield replace(filled, num_step_seeds=self._task.num_step_seeds(step, batch), sample_s=sample_s, gather_s=gather_s)
+
+    def _copied(self, batch: SomeBatch) -> SomeBatch:
+        """Return a batch with memory of its own, from a batch that views a bulk's buffers."""
+        arrays: list[Any] = []
+
+        def note(array: Any) -> Any:
+            arrays.append(array)
+            return array
+
+        batch = batch.map(note)
+        copies = iter(self.beside.copies(arrays))
+        return batch.map(lambda _: next(copies))
 
     def _start(self, epoch: int, steps: range) -> Callable[[], Sequence[SomeBatch]]:
         """Queue a bulk on the device, into the set of buffers that was not used last. It starts after the batches in these buffers are copied out."""

@@ -133,6 +133,10 @@ def _check_handed(monkeypatch, data, sampler):
     of_rows = [rows for batch in found for rows in (batch.x, batch.y) if rows is not None]
     assert {id(rows) for rows in of_rows} <= set(map(id, handed)), "the training's stream gets features and labels, too"
     assert not foreign & {tensor.untyped_storage().data_ptr() for tensor in handed if tensor.numel()}
+    for batch in found:
+        structure = [array for array in batch.arrays().values() if array.numel() and array.itemsize % 4 == 0]
+        assert len({array.untyped_storage().data_ptr() for array in structure}) == 1, "a batch is one copy"
+        assert all(array.data_ptr() % array.itemsize == 0 for array in structure)
     monkeypatch.undo()
     assert [contents(batch) for batch in found] == [contents(batch) for batch in SampleLoader(data, sampler, **options)]
 
