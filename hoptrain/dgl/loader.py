@@ -206,7 +206,7 @@ def _check_device(device: Any, use_uva: bool) -> None:
         given = "use_uva is True" if device is None else f"device is {str(device)!r}"
         raise InputError(
             f"{given}: DGL {dgl.__version__} was built without CUDA or finds no GPU, so it can make no blocks there; install DGL's CUDA build, "
-            "or leave it out and move the blocks' tensors yourself"
+            'or sample on the GPU without DGL by hoptrain.SampleLoader(..., device="cuda")'
         )
 
 

@@ -57,12 +57,18 @@ class NeighborSampler(torch_geometric.sampler.NeighborSampler):
         share_memory: bool = False,
         directed: bool = True,
         sample_direction: str = "forward",
+        device: Any = None,
     ) -> None:
         """Convert the graph, once for each ``data`` object. ``share_memory`` has no effect: workers always share the graph.
 
         Raises:
-            InputError: hoptrain does not support an argument, or two arguments exclude each other.
+            InputError: hoptrain does not support an argument, two arguments exclude each other, or ``device`` is given, which is the loader's.
         """
+        if device is not None:
+            raise InputError(
+                f"device is {str(device)!r}: the loader decides where its sampler samples; give device to it, as in "
+                "NeighborLoader(data, num_neighbors, neighbor_sampler=sampler, device=...)"
+            )
         self.data_type: DataType = DataType.heterogeneous if isinstance(data, HeteroData) else DataType.homogeneous
         kind = subgraph_type if directed else "induced"
         check_sampling(data, kind, temporal_strategy, time_attr, weight_attr, disjoint, sample_direction)

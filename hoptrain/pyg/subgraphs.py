@@ -57,7 +57,7 @@ class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
         nodes = torch.arange(data.num_nodes) if chosen is None else chosen
         self.node_idx: Any = nodes.nonzero().flatten() if nodes.dtype == torch.bool else nodes
         positions: Any = range(len(self.node_idx))
-        super().__init__(positions, **self.torch_options(kwargs, self._made, ShaDowKHopSampler=True))
+        super().__init__(positions, **self.torch_options(kwargs, self._made))
 
     @property
     def sampler_and_graph(self) -> tuple[Sampler, Graph]:
@@ -71,27 +71,43 @@ class ShaDowKHopSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
 
     def assembled(self, index: list[int], source: BatchSource, state: int) -> Batch:
         """Return PyG's batch: the subgraphs one after another, each with its root first."""
-        batch = source(self.items(index))
+        batch, feed = source(self.items(index)), source.on_device
+        device: Any = "cpu" if feed is None else feed.beside.torch_device
         others, roots = np.array(batch.subgraph_sizes), np.arange(batch.num_seeds)
-        trees = np.concatenate([roots, np.repeat(roots, others)])
-        order = torch.from_numpy(np.argsort(trees, kind="stable"))
+        trees = torch.from_numpy(np.concatenate([roots, np.repeat(roots, others)])).to(device)
+        order = trees.argsort(stable=True)
         new_id = torch.empty_like(order)
-        new_id[order] = torch.arange(len(order))
-        tensors, numbers = batch.to("cpu"), self._converted.permutation
-        edge_index = new_id[tensors.blocks[0].edge_index()]
-        by_row = (edge_index[0] * len(order) + edge_index[1]).argsort()
-        nodes, edges = tensors.node_ids.long()[order], tensors.blocks[0].edge_ids.long()[by_row]
-        edges = edges if numbers is None else numbers[edges]
-        ptr = torch.from_numpy(np.concatenate([[0], np.cumsum(others + 1)]))
-        made = Batch(batch=torch.from_numpy(trees)[order], ptr=ptr)
+        new_id[order] = torch.arange(len(order), device=device)
+        tensors = batch.to(device)
+        block = tensors.blocks[0]
+        edge_index = new_id[block.edge_index()]
+        by_row = (edge_index[0] * len(order) + edge_index[1]).argsort(stable=True)
+        edges = block.edge_ids.long() if self._converted.permutation is None else edge_ids_in(source)[""]
+        ptr = torch.from_numpy(np.concatenate([[0], np.cumsum(others + 1)])).to(device)
+        made = Batch(batch=trees[order], ptr=ptr)
         made.root_n_id = ptr[:-1].clone()
         made.edge_index = edge_index[:, by_row]
-        rows = source.rows()
-        for name, value in self.data:
-            if name in ("edge_index", "adj_t", "num_nodes", "batch", "ptr"):
-                continue
-            made[name] = as_tensor(rows[name])[order] if name in rows else self._filter(name, value, nodes, edges, made.root_n_id)
+        self._put_attributes(made, tensors.node_ids.long()[order], order, edges[by_row], source)
         return made
+
+    def _put_attributes(self, made: Batch, nodes: Tensor, order: Tensor, edges: Tensor, source: BatchSource) -> None:
+        """Add the attributes of ``nodes``, whose gathered rows are still to be brought into ``order``, and of ``edges``."""
+        feed, rows, whole = source.on_device, source.rows(), self.data
+        if feed is not None:
+            attributes = self.attributes(feed, feature_names(source.names))
+            attributes.put(made, nodes, edges, source)
+            whole = attributes.rest
+            if "y" in made and self.data.is_node_attr("y"):
+                made.y = made.y[made.root_n_id]
+        for name in feature_names(rows):
+            made[name] = as_tensor(rows[name])[order]
+        for name, value in whole:
+            if name not in ("edge_index", "adj_t", "num_nodes", "batch", "ptr", *rows):
+                made[name] = self._filter(name, value, nodes, edges, made.root_n_id)
+
+    def edge_ids(self) -> dict[str, Tensor]:
+        """Return the PyG edge ids that workers look up, by their name in a batch."""
+        return get_edge_ids(self._converted.permutation)
 
     def _filter(self, name: str, value: Any, nodes: Tensor, edges: Tensor, roots: Tensor) -> Any:
         """Return an attribute of the batch by PyG's rule: labels of the roots; rows of the nodes or edges; other values unchanged."""

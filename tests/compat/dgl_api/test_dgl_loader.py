@@ -338,10 +338,10 @@ def negatives_that_torch_does_not_draw():
 
 MISTAKES = {
     "a GPU, and DGL's build for CPUs": Mistake(
-        lambda: batches(device="cuda"), value="'cuda'", rule="DGL without CUDA no blocks", remedy="install CUDA leave out"
+        lambda: batches(device="cuda"), value="'cuda'", rule="DGL without CUDA no blocks", remedy="install CUDA SampleLoader"
     ),
     "pinned memory, and DGL's build for CPUs": Mistake(
-        lambda: batches(use_uva=True), value="use_uva is True", rule="DGL without CUDA no blocks", remedy="install CUDA leave out"
+        lambda: batches(use_uva=True), value="use_uva is True", rule="DGL without CUDA no blocks", remedy="install CUDA SampleLoader"
     ),
     "a sampler of DGL's": Mistake(
         lambda: batches(graph_sampler=dgl.dataloading.NeighborSampler([2])),

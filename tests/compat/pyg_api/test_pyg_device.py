@@ -131,6 +131,14 @@ def test_saint_s_subgraphs_are_those_of_the_cpu(data, sampler):
     check_front(f"GraphSAINT{sampler}Sampler", data, **options)
 
 
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_shadow_s_subgraphs_are_those_of_the_cpu(data, is_sorted):
+    if is_sorted:
+        order = data.edge_index[1].argsort(stable=True)
+        data = Data(x=data.x, y=data.y, edge_index=data.edge_index[:, order], edge_attr=data.edge_attr[order])
+    check_front("ShaDowKHopSampler", data, 2, 3, node_idx=HALF, batch_size=5, shuffle=True)
+
+
 def test_edges_that_are_sorted_have_the_same_numbers(data):
     """If edges are sorted by destination, PyG's edge ids are the CSC positions, so the loader looks up no ids."""
     order = data.edge_index[1].argsort(stable=True)
@@ -223,6 +231,9 @@ MISTAKES = {
     ),
     "a heterogeneous sampler without kernels": Mistake(
         lambda typed: loader_of(typed, disjoint=True, input_nodes="paper"), 'device="cuda"', "HeteroTemporalSampler no kernels CUDA", 'device="cpu"'
+    ),
+    "a sampler's device": Mistake(
+        lambda data: hoptrain.pyg.NeighborSampler(data, [2], device="cuda"), "device is 'cuda'", "loader decides sampler", "give NeighborLoader device="
     ),
     "HGT": Mistake(
         lambda typed: loader_of(typed, "HGTLoader", input_nodes="paper"), 'device="cuda"', "HGTSampler no kernels CUDA", 'device="cpu"'
