@@ -30,7 +30,8 @@ class Triples:
     (head, r, tail). So the head of a triple is predicted as the tail of its inverse.
 
     Attributes:
-        splits: (N, 3) integers by split name, ``train`` and optionally ``val`` and ``test``: heads, relations and tails. Stored as int64.
+        splits: (N, 3) integers by split name, ``train`` and optionally ``val`` and ``test``: heads, relations and tails.
+            Stored as int64. No triple is in two splits.
         num_nodes: number of entities V; by default 0, which means the largest entity plus one.
         num_relations: number of relations R; by default 0, which means the largest relation plus one.
         name: name of the data set in messages.
