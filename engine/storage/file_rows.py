@@ -1,11 +1,12 @@
 """``FileRows``, which reads rows of an array from its file on demand: several reads at once, and with O_DIRECT if the file system supports it.
 
 The file is not memory-mapped, so if it is truncated or its device fails, a read raises an error instead of SIGBUS. Rows in neighbouring blocks are read
-together.
+together. With O_DIRECT one thread has all reads in flight (``hoptrain.kernels.cpu.storage.aio``); otherwise each read in flight has a thread.
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import threading
@@ -23,13 +24,15 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.deadline import Deadline
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.queue.shared_memory import mapped_file
+from hoptrain.engine.storage.read_buffers import ReadBuffers, has_at_once
 from hoptrain.engine.storage.shared_rows import LocalFeatures
+from hoptrain.kernels.cpu.storage import aio
 from hoptrain.kernels.cpu.storage import reads as kernels
 
 BLOCK = 4096
 """Block size in bytes; O_DIRECT reads begin and end at multiples of it."""
-DEPTH = 32
-"""Maximum number of concurrent reads."""
+_THREADS = 32
+"""Maximum number of threads that read, if one thread cannot have several reads in flight."""
 _MOST, _GAP = 256 << 10, 16 << 10
 """Maximum size in bytes of a read of several rows, and maximum gap in bytes between two rows of one read."""
 _PIECE = 32
@@ -143,7 +146,7 @@ class FileRows(StoredRows):
         self.shape: tuple[int, ...] = shape
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.row_bytes: int = prod(shape[1:]) * self.dtype.itemsize
-        self._buffers: list[Array] = []
+        self._num_done: Array = np.zeros(1, np.int64)
 
     @classmethod
     def of(cls, array: Array, what: str) -> FileRows:
@@ -191,31 +194,25 @@ class FileRows(StoredRows):
         Raises:
             InputError: the file is too short, or a read fails or does not end.
         """
-        firsts = np.empty(len(rows) + 1, np.int64)
-        number = kernels.extents(rows, self.row_bytes, self.offset, BLOCK, _GAP, _MOST, firsts) if len(rows) else 0
-        begins = self._begin(rows[firsts[:number]])
-        ends = -(-(self.offset + (rows[firsts[1 : number + 1] - 1].astype(np.int64) + 1) * self.row_bytes) // BLOCK) * BLOCK
-        self.num_reads += number
-        self.num_bytes += int((ends - begins).sum())
-        piece_reads = max(1, min(_PIECE, number // (2 * DEPTH)))
-        pieces, tickets, done = -(-number // piece_reads), count(), SimpleQueue[Exception | None]()
+        firsts, number = self._runs(rows)
+        piece_reads = number if self._is_at_once else max(1, min(_PIECE, number // (2 * _THREADS)))
+        pieces, tickets, done = -(-number // max(1, piece_reads)), count(), SimpleQueue[Exception | None]()
         file = self._file
 
-        def work(buffer: Array) -> None:
+        def work(own: ReadBuffers) -> None:
             while (piece := next(tickets)) < pieces:
                 try:
                     runs = range(piece * piece_reads, min((piece + 1) * piece_reads, number))
-                    self._read_piece(file, rows, slots, firsts, runs, buffer, out)
+                    self._read_piece(file, rows, slots, firsts, runs, own, out)
                     done.put(None)
                 except Exception as error:
                     done.put(error)
+            own.give_back()
 
-        threads = min(DEPTH, pieces)
-        self._buffers += [_aligned(max(_MOST, self.row_bytes + 2 * BLOCK)) for _ in range(threads - len(self._buffers))]
-        for buffer in self._buffers[:threads]:
-            threading.Thread(
-                target=work, args=(buffer,), daemon=True
-            ).start()  # a daemon, so that a read that hangs does not block the exit
+        for _ in range(min(_THREADS, pieces)):
+            own = ReadBuffers.take(self._is_at_once, max(_MOST, self.row_bytes + 2 * BLOCK))
+            # a daemon, so that a read that hangs does not block the exit
+            threading.Thread(target=work, args=(own,), daemon=True).start()
         if meanwhile is not None:
             meanwhile()
         for _ in range(pieces):
@@ -223,21 +220,39 @@ class FileRows(StoredRows):
             if error is not None:
                 raise error
 
+    @cached_property
+    def _is_at_once(self) -> bool:
+        """True if one thread has several reads in flight. For a file without O_DIRECT they would be performed one after another."""
+        return bool(fcntl.fcntl(self._file, fcntl.F_GETFL) & os.O_DIRECT) and has_at_once()
+
+    def _runs(self, rows: Array) -> tuple[Array, int]:
+        """Return the index in ``rows`` of the first row of each read, with M at the end, and the number of reads; count them."""
+        firsts = np.empty(len(rows) + 1, np.int64)
+        number = kernels.extents(rows, self.row_bytes, self.offset, BLOCK, _GAP, _MOST, firsts) if len(rows) else 0
+        begins = self._begin(rows[firsts[:number]])
+        ends = -(-(self.offset + (rows[firsts[1 : number + 1] - 1].astype(np.int64) + 1) * self.row_bytes) // BLOCK) * BLOCK
+        self.num_reads += number
+        self.num_bytes += int((ends - begins).sum())
+        return firsts, number
+
     def _result(self, done: SimpleQueue[Exception | None]) -> Exception | None:
-        patience = Deadline(self.stall_s)
+        patience, before = Deadline(self.stall_s), int(self._num_done[0])
         while not patience.is_over():
             try:
                 return done.get(timeout=LOOK_S)
             except Empty:
-                continue
+                if self._num_done[0] != before:
+                    patience, before = Deadline(self.stall_s), int(self._num_done[0])
         return InputError(
             f"{self.path}: no read has ended for {self.stall_s:g} s: its device has stopped; see the system's log (dmesg), or move the folder"
         )
 
-    def _read_piece(self, file: int, rows: Array, slots: Array, firsts: Array, runs: range, buffer: Array, out: Array) -> None:
-        first = runs.start
+    def _read_piece(self, file: int, rows: Array, slots: Array, firsts: Array, runs: range, own: ReadBuffers, out: Array) -> None:
+        first, layout = runs.start, (self.row_bytes, self.offset, BLOCK)
+        if own.context:
+            first = aio.read_at_once(own.context, file, rows, slots, *layout, firsts, first, runs.stop, own.buffers, out, self._num_done)
+        buffer = own.buffers[0]
         while first < runs.stop:
-            layout = (self.row_bytes, self.offset, BLOCK)
             first = kernels.read_extents(file, rows, slots, *layout, firsts, first, runs.stop, buffer, out)
             if first < runs.stop:  # the read may have been interrupted: then Python's read continues it, or raises the error
                 self._check_run(file, rows[firsts[first]], rows[firsts[first + 1] - 1], buffer)
@@ -260,7 +275,3 @@ class FileRows(StoredRows):
                 f"{self.path} ends at byte {os.fstat(file).st_size:,}, and row {int(last_row):,} at {begin + needed:,}: it was cut off while it was in "
                 "use; convert or copy it again"
             )
-
-
-def _aligned(num_bytes: int) -> Array:
-    return np.frombuffer(mmap.mmap(-1, -(-num_bytes // BLOCK) * BLOCK), np.uint8)

@@ -57,17 +57,35 @@ def read_extents(file, rows, slots, row_bytes, offset, block, firsts, first, las
         The first run that could not be read completely, or ``last``.
     """
     for run in range(first, last):
-        begin = (offset + rows[firsts[run]] * row_bytes) // block * block
-        needed = offset + (rows[firsts[run + 1] - 1] + 1) * row_bytes - begin
+        begin = run_begin(rows, firsts, run, row_bytes, offset, block)
+        needed = needed_bytes(rows, firsts, run, row_bytes, offset, begin)
         length = -(-needed // block) * block
         if _pread(np.int32(file), buffer.ctypes.data, np.uintp(length), begin) < needed:
             return run
-        for i in range(firsts[run], firsts[run + 1]):
-            source = buffer[offset + rows[i] * row_bytes - begin :]
-            copy = out[slots[i]]
-            for k in range(row_bytes):
-                copy[k] = source[k]
+        copy_run(rows, slots, firsts, run, row_bytes, offset, begin, buffer, out)
     return last
+
+
+@cpu_kernel
+def run_begin(rows, firsts, run, row_bytes, offset, block):
+    """Return the byte at which the read of a run begins."""
+    return (offset + rows[firsts[run]] * row_bytes) // block * block
+
+
+@cpu_kernel
+def needed_bytes(rows, firsts, run, row_bytes, offset, begin):
+    """Return the number of bytes from ``begin`` to the end of a run's last row."""
+    return offset + (rows[firsts[run + 1] - 1] + 1) * row_bytes - begin
+
+
+@cpu_kernel
+def copy_run(rows, slots, firsts, run, row_bytes, offset, begin, buffer, out):
+    """Copy the rows of a run from ``buffer``, which has the file's bytes from ``begin`` on, into their slots."""
+    for i in range(firsts[run], firsts[run + 1]):
+        source = buffer[offset + rows[i] * row_bytes - begin :]
+        copy = out[slots[i]]
+        for k in range(row_bytes):
+            copy[k] = source[k]
 
 
 @cpu_kernel

@@ -11,8 +11,20 @@ import pytest
 from cases.mistakes import refused
 
 from hoptrain.engine import Dataset
-from hoptrain.engine.storage import file_rows
+from hoptrain.engine.storage import file_rows, read_buffers
 from hoptrain.engine.storage.file_rows import FileRows
+from hoptrain.engine.storage.read_buffers import ReadBuffers
+
+
+@pytest.fixture(params=["at once", "by threads"], autouse=True)
+def way(request, monkeypatch):
+    """Read as the system permits, with all reads in flight by one thread, and then as on a system that forbids asynchronous reads."""
+    monkeypatch.setattr(read_buffers, "_SPARE", {True: [], False: []})
+    if request.param == "by threads":
+        monkeypatch.setattr(file_rows, "has_at_once", lambda: False)
+    elif not read_buffers.has_at_once():
+        pytest.skip("this system permits no asynchronous reads")
+    return request.param
 
 
 def saved(folder, table):
@@ -135,10 +147,43 @@ def test_a_device_that_stops_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(FileRows, "stall_s", 0.2)
     monkeypatch.setattr(file_rows, "LOOK_S", 0.05)
     end = threading.Event()
-    monkeypatch.setattr(file_rows.kernels, "read_extents", lambda *given: end.wait(20) and given[-3])  # wait for the end of all reads
+    monkeypatch.setattr(FileRows, "_read_piece", lambda *given: end.wait(20))
     with refused("0.2 s", f"{tmp_path / 'x.npy'} read ended device", "dmesg move folder"):
         all_rows(mapped)
     end.set()
+
+
+def test_a_slow_device_is_no_stopped_one(tmp_path, monkeypatch):
+    mapped = saved(tmp_path, np.zeros((1000, 100), np.float32))
+    monkeypatch.setattr(FileRows, "stall_s", 0.4)
+    monkeypatch.setattr(file_rows, "LOOK_S", 0.02)
+    read_piece, late = FileRows._read_piece, threading.Event()
+
+    def slowly(self, *given):
+        for _ in range(8):  # reads end one after another, for longer in all than a stopped device is given
+            late.wait(0.1)
+            self._num_done += 1
+        return read_piece(self, *given)
+
+    monkeypatch.setattr(FileRows, "_read_piece", slowly)
+    all_rows(mapped)
+
+
+def test_rows_arrive_without_a_context(tmp_path, way):
+    """Asynchronous reads that the kernel refuses, as in a fork of the process that made the context, are replaced by plain ones."""
+    mapped = saved(tmp_path, np.arange(1 << 20, dtype=np.float32).reshape(-1, 128))
+    if way == "at once":
+        own = ReadBuffers.take(True, 1)
+        read_buffers.aio.destroy(own.context)
+        own.give_back()
+    check(mapped, np.arange(0, 8192, 100))
+
+
+def test_tables_of_a_process_share_their_buffers(tmp_path, way):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        check(saved(tmp_path / name, np.arange(5000, dtype=np.float32).reshape(1000, 5)), np.arange(0, 1000, 400))
+    assert sum(len(own.buffers) for own in read_buffers._SPARE[way == "at once"]) == (read_buffers.DEPTH if way == "at once" else 1)
 
 
 def test_reads_go_past_the_page_cache(tmp_path):
