@@ -89,7 +89,8 @@ class _TypedLayers:
 
     def apply(self, i: int, kind: str, hidden: Hidden, nodes: Array, choose: ChooseDevice) -> Tensor:
         """Return output rows (N, C) of layer ``i`` for ``nodes`` (N,) of a type."""
-        if not any(relation[2] == kind for relation in self._model.relations[i]):
+        is_empty = not self._data.graph.num_nodes[kind]  # a chunk needs at least one node
+        if is_empty or not any(relation[2] == kind for relation in self._model.relations[i]):
             return self._model.alone(i, kind, rows_of(hidden[kind], nodes, self._device))
         weights = self._weights(i, kind, hidden) if self._model.weighs_relations else None
 

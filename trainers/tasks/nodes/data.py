@@ -15,6 +15,7 @@ from hoptrain.engine.transforms.made_features import make_features
 from hoptrain.engine.transforms.metapaths import with_metapaths
 from hoptrain.samplers import Sampler
 from hoptrain.samplers.hetero import BaseHeteroSampler
+from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.trainers.models.hetero.gnn import relations_by_layer
 from hoptrain.trainers.tasks.shared_data import SampledDataModule, open_data, warn_of_overlaps
 
@@ -210,7 +211,7 @@ def check_within_reach(data: HeteroDataset, seed_types: Sequence[str], num_hops:
 class HeteroDataModule(HeteroSizes):
     """A data module that loads a heterogeneous data set and trains on mini-batches from a sampler of heterogeneous graphs.
 
-    For prediction, the data set needs no labels.
+    For prediction, the data set needs no labels, and node types and relations may be empty.
 
     Examples:
         >>> import numpy as np
@@ -253,7 +254,7 @@ class HeteroDataModule(HeteroSizes):
             feed: further options of ``SampledDataModule``, such as batch_size and num_workers.
 
         Raises:
-            InputError: the sampler does not match the data set; see also ``check_within_reach`` and ``with_metapaths``.
+            InputError: the sampler does not match the data set; see also ``with_metapaths``.
         """
         from hoptrain.samplers import HeteroPinSAGESampler  # not imported for the other data modules
 
@@ -273,8 +274,16 @@ class HeteroDataModule(HeteroSizes):
             raise InputError(
                 f"the sampler's seed_type is {own!r}, that of {data.name} is {data.seed_type!r}: set the sampler's to {data.seed_type!r}"
             )
-        check_within_reach(data, [data.seed_type], sampler.num_hops)
         super().__init__(data, sampler, **feed)
+
+    def make_loader(self, rank: int, world_size: int, seed: int) -> EpochLoader[Any]:
+        """Return the training loader of a rank.
+
+        Raises:
+            InputError: the model cannot learn from the data (see ``check_within_reach``).
+        """
+        check_within_reach(self.data, [self.seed_type], self.sampler.num_hops)
+        return super().make_loader(rank, world_size, seed)
 
     def check_labels(self) -> None:
         """Raise InputError if the data set has no labels. Only prediction, and a LightningModule of your own, need none.

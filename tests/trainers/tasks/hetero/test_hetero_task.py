@@ -119,10 +119,10 @@ def test_a_step_weighs_seeds_alike(monkeypatch):
     torch.testing.assert_close(one, torch.nn.functional.cross_entropy(model(batch), batch.y))
 
 
-def without(relation=None, kind=None):
-    """Return the graph without edges of a relation, or without nodes of a type."""
+def without(relation=None, kind=None, left=0):
+    """Return the graph without edges of a relation, or without edges and nodes of a type, except for some nodes."""
     graph = hetero_graph()
-    numbers = NUM_NODES | ({kind: 0} if kind else {})
+    numbers = NUM_NODES | ({kind: left} if kind else {})
     none = np.empty(0, np.int64)
     columns = {}
     for key, own in graph.relations.items():
@@ -164,6 +164,20 @@ def test_nodes_of_a_graph_without_labels_are_predicted():
     assert torch.equal(*scores)
     bare.predict_ids = [3, 1]
     torch.testing.assert_close(torch.cat(quiet_trainer().predict(task, bare)), scores[0][[3, 1]])
+
+
+@pytest.mark.parametrize("arch", ["rgcn", "hgt", "han"])
+def test_a_type_without_nodes_counts_as_one_without_edges(arch):
+    """New data may lack nodes of a type, such as papers whose authors are unknown."""
+    torch.manual_seed(0)
+    task = hetero_classifier(hetero_module(hetero_data()), arch=arch)
+    papers = hetero_data().x["paper"]
+    graphs = {left: without(kind="author", left=left) for left in (0, 1)}
+    data = [
+        hetero_data(graph=graph, x={"paper": papers, "author": np.ones((left, 5))}, y=None, splits={}) for left, graph in graphs.items()
+    ]
+    scores = [torch.cat(quiet_trainer().predict(task, hetero_module(own))) for own in data]
+    torch.testing.assert_close(*scores)
 
 
 def load(**changes):
