@@ -66,7 +66,7 @@ def test_the_list_marks_what_cannot_be_downloaded(listed):
         return {name for name, row in rows.items() if state in row}
 
     rows = listed()
-    assert of(rows, "yours") == {"own_data", "own_links"}
+    assert of(rows, "yours") == {"own_data", "own_hetero", "own_hetero_links", "own_links"}
     assert of(rows, "ready") == {"quickstart", "diabetes_sage", "digits_vig", "digits_vig_pipeline", "synthetic_products"}
     assert {"cora_gat", "physics_gcn", "mutag_gin", "fb15k237_rgcn", "wikipedia_tgn"} < of(rows, "download")
     missing = of(rows, "missing")
@@ -76,7 +76,7 @@ def test_the_list_marks_what_cannot_be_downloaded(listed):
     assert {"acm_han", "acm_links", "cora_gat", "mutag_gin", "cifar10_vig"} < of(rows, "ready")
 
 
-@pytest.mark.parametrize("name", ["own_data", "own_links"])
+@pytest.mark.parametrize("name", ["own_data", "own_hetero", "own_hetero_links", "own_links"])
 def test_configurations_for_own_data_end_by_themselves(name):
     """They standardise features, such as a Unix time, and stop if the validation does not improve."""
     config = yaml.safe_load(known()[name].read_text())
