@@ -15,9 +15,10 @@ from hoptrain.engine.datasets.ogb import hetero as ogb_typed
 from hoptrain.engine.datasets.ogb import source as ogb
 from hoptrain.engine.datasets.source import Source
 from hoptrain.engine.datasets.tables.folders import is_tables, load_tables
+from hoptrain.engine.datasets.tables.plain import IDS, copy_ids
 from hoptrain.engine.errors import InputError, did_you_mean
 from hoptrain.engine.hetero_dataset import HeteroDataset
-from hoptrain.engine.store import HEADER, kind_of
+from hoptrain.engine.store import HEADER, FolderWriter, kind_of
 
 REGISTRY: Mapping[str, Source] = (
     diabetes.SOURCES | digits.SOURCES | pyg.SOURCES | ogb.SOURCES | ogb_typed.SOURCES | synthetic.SOURCES | mag.SOURCES
@@ -87,11 +88,16 @@ def load_hetero_dataset(
 
 
 def _reversed(data: HeteroDataset) -> HeteroDataset:
-    """Return the data set with reverse relations from the cache. Its cache key is derived from the folder's header, which contains checksums."""
+    """Return the data set with reverse relations from the cache. Its cache key is derived from the folder's header, which contains checksums, and its ids."""
     path = Path(str(data.path))
     headers = sorted(path.rglob(HEADER))  # folders of older versions have a second header for the graph
-    key = f"{path.name}-reverse-{zlib.crc32(b''.join(file.read_bytes() for file in headers)):08x}"
-    return open_cached(HeteroDataset, key, lambda writer: data.with_reverse().write_to(writer))
+    content = b"".join(file.read_bytes() for file in (*headers, path / IDS) if file.is_file())
+
+    def write(writer: FolderWriter) -> None:
+        data.with_reverse().write_to(writer)
+        copy_ids(path, writer.folder)
+
+    return open_cached(HeteroDataset, f"{path.name}-reverse-{zlib.crc32(content):08x}", write)
 
 
 def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0, seed_type: str | None = None) -> Dataset | HeteroDataset:

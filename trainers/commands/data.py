@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from hoptrain.engine.arrays import Array, as_float32
+from hoptrain.engine.arrays import as_float32
 from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets import Entry, list_datasets
 from hoptrain.engine.datasets.load import load_any, open_either
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.encodings import Encoding, encodings_in
-from hoptrain.engine.datasets.tables.folders import is_tables, read_tables_and_ids
-from hoptrain.engine.datasets.tables.plain import write_ids
-from hoptrain.engine.errors import InputError, printable
+from hoptrain.engine.datasets.tables.folders import is_homogeneous, is_tables, read_tables_and_ids
+from hoptrain.engine.datasets.tables.plain import IDS, copy_ids, write_ids
+from hoptrain.engine.errors import InputError, join_limited, printable
 from hoptrain.engine.features.checks import label_notes
 from hoptrain.engine.features.quantized import FORMATS, Rows, format_of
 from hoptrain.engine.features.take import take_rows
@@ -105,6 +105,7 @@ def _add_tables(convert: argparse.ArgumentParser) -> None:
     tables = convert.add_argument_group("folders of tables")
     import_tables.add_cells(tables.add_argument)
     tables.add_argument("--seed-type", metavar="TYPE", help="node type to train on, if several types or none have labels")
+    tables.add_argument("--split", choices=["random"], help="random: split the labelled nodes 60/20/20, if the tables name no splits")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -193,34 +194,51 @@ def _print_partition(args: argparse.Namespace) -> int:
     return 0
 
 
+_OF_TABLES = ("categories", "like", "drop", "missing", "skip_bad_rows", "seed_type", "split")
+"""Options of ``convert`` for folders of tables."""
+
+
 def run_convert(args: argparse.Namespace) -> int:
     """Write a data set as a folder; return 0."""
-    ids = None
     if is_tables(Path(args.name)):
-        data, ids = _from_tables(args)
-    else:
-        for option, default in (("missing", "error"), ("skip_bad_rows", None), ("seed_type", None)):
-            if (given := getattr(args, option)) != default:
-                name = option.replace("_", "-")
-                raise InputError(
-                    f"--{name} is {given}, but {args.name} is not a folder of tables: it is for tables that are read; leave it out"
-                )
-        data = load_any(args.name, root=args.root, scale=args.scale)
+        return _convert_tables(args)
+    for option in _OF_TABLES:
+        if (given := getattr(args, option)) is not None:
+            name = option.replace("_", "-")
+            raise InputError(
+                f"--{name} is {given}, but {args.name} is not a folder of tables: it is for tables that are read; leave it out"
+            )
+    data = load_any(args.name, root=args.root, scale=args.scale)
     data.save(args.dest, features=args.features)
-    if ids is not None:
-        write_ids(Path(args.dest), ids)
-    number = data.graph.num_nodes if isinstance(data, Dataset) else sum(data.graph.num_nodes.values())
+    copy_ids(data.path, Path(args.dest))
+    number = sum(data.contents().num_nodes.values())
     print(f"{args.name}: {number:,} nodes, {data.graph.num_edges:,} edges written to {args.dest}")
     return 0
 
 
-def _from_tables(args: argparse.Namespace) -> tuple[Dataset | HeteroDataset, Array | None]:
-    """Read a folder of tables, and report each column with bad rows. Return the data set and its nodes' ids."""
+def _convert_tables(args: argparse.Namespace) -> int:
+    """Read a folder of tables, reporting each column with bad rows, and write it as a folder; print what it has, and the next step. Return 0."""
+    folder, out = Path(args.name), Path(args.dest)
     bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
-    data, ids = read_tables_and_ids(Path(args.name), args.seed_type, missing=args.missing, bad=bad)
-    for name, (count, number) in bad.counts.items():
-        print(f"{name}: {count:,} of {number:,} rows cannot be read and are left out")
-    return data, ids
+    reading = import_tables.reading_of(args, Dataset if is_homogeneous(folder) else HeteroDataset)
+    data, ids = read_tables_and_ids(folder, args.seed_type, reading=reading, bad=bad)
+    if args.split is not None:
+        if data.splits:
+            raise InputError(
+                f"--split {args.split}, and a table of {folder} has the splits {', '.join(data.splits)}: only one may; leave --split out"
+            )
+        data = data.with_random_splits()
+    data.save(out, features=args.features)
+    if ids is not None:
+        write_ids(out, ids)
+    print(
+        f"{out}: {data}" if isinstance(data, Dataset) else aligned(_wrapped([["folder", str(out)], *_of_types(data), *_split_facts(data)]))
+    )
+    lines = [*import_tables.left_out(bad), *import_tables.of_columns(data), *label_notes(data.y, data.num_classes)]
+    of = "" if isinstance(data, Dataset) else f" of type {data.seed_type}"
+    lines += [] if ids is None else [f"wrote the id that each node{of} has in your tables: {out / IDS}"]
+    print("\n".join(map(printable, [*lines, *import_tables.next_steps(out, data, args.like)])))
+    return 0
 
 
 def facts(data: Dataset) -> list[list[str]]:
@@ -251,17 +269,34 @@ def _as_format(rows: Rows | None) -> str:
 
 def hetero_facts(data: HeteroDataset) -> list[list[str]]:
     """Return (name, value) rows that describe a heterogeneous data set."""
-    lines = [["name", data.name], ["folder", str(data.path)]]
+    return [["name", data.name], ["folder", str(data.path)], *_of_types(data), *_split_facts(data), *_meta_facts(data)]
+
+
+def _of_types(data: HeteroDataset) -> list[list[str]]:
+    """Return (name, value) rows that describe node types, relations and labels."""
+    lines = []
     for kind, number in data.graph.num_nodes.items():
-        x = data.x.get(kind)
-        features = "no features" if x is None else f"{x.shape[1]:,} features{_as_format(x)}"
-        lines.append([f"type {kind}", f"{number:,} nodes, {features}"])
+        lines.append([f"type {kind}", f"{number:,} nodes, {_named_features(data, kind, data.x.get(kind)) or 'no features'}"])
     for relation, columns in data.graph.relations.items():
-        rows = data.edge_attr.get(relation)
-        features = "" if rows is None else f", {rows.shape[1]:,} features{_as_format(rows)}"
-        lines.append([f"relation {relation_name(relation)}", f"{columns.num_edges:,} edges{features}"])
-    lines.append(["labels", f"of {data.seed_type}: {data.num_classes:,} classes"])
-    return lines + _split_facts(data) + _meta_facts(data)
+        features = _named_features(data, relation_name(relation), data.edge_attr.get(relation))
+        known = [name for name in ("weights", "times") if getattr(columns, name) is not None]
+        lines.append(
+            [f"relation {relation_name(relation)}", ", ".join([f"{columns.num_edges:,} edges", *known, *([features] if features else [])])]
+        )
+    return [*lines, ["labels", f"of {data.seed_type}: {_classes(data)}"]]
+
+
+def _classes(data: HeteroDataset) -> str:
+    if data.y is None:
+        return "none"
+    names = data.meta.get("classes")
+    return f"{data.num_classes:,} {'targets' if data.is_regression else 'classes'}{f' ({join_limited(names)})' if isinstance(names, list) else ''}"
+
+
+def _named_features(data: HeteroDataset, what: str, rows: Rows | None) -> str:
+    """Return the number, the format and the columns of features as text; "" without features."""
+    names = join_limited(encodings_in(data.meta, what))
+    return "" if rows is None else f"{rows.shape[1]:,} features{_as_format(rows)}{f': {names}' if names else ''}"
 
 
 def _wrapped(rows: list[list[str]]) -> list[list[str]]:

@@ -8,15 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from hoptrain.engine.dataset import ONLY, BaseDataset, Dataset
+from hoptrain.engine.datasets import list_datasets
+from hoptrain.engine.datasets.load import load_any
+from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.encodings import Missing, encodings_in
-from hoptrain.engine.errors import InputError, join_limited, printable
+from hoptrain.engine.datasets.tables.reading import Reading
+from hoptrain.engine.errors import InputError, an, join_limited, printable
 from hoptrain.engine.features.checks import label_notes
 from hoptrain.engine.features.splits import SPLITS
+from hoptrain.engine.hetero_dataset import HeteroDataset
+from hoptrain.engine.hetero_graph import relation_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hoptrain.engine.dataset import Dataset
     from hoptrain.engine.datasets.tables.rows import Progress
 
 _EXAMPLES = """\
@@ -64,6 +70,7 @@ def add_parser(actions: Any) -> None:
     add(
         "--undirected",
         action="store_true",
+        default=None,
         help="add the reverse of each edge; of several rows for one pair of nodes, keep the first, unless edges have times",
     )
     _add_reading(parser.add_argument_group("how tables are read").add_argument)
@@ -77,33 +84,30 @@ def _add_reading(add: Any) -> None:
         metavar="A,B,...",
         help="meaning of each column of --edges: src, dst, weight, time, the name of a feature, or - to ignore it (default: from the header)",
     )
+    add_cells(add)
+    add("--delimiter", metavar="CHAR", help="separator of cells: one character, tab or space (default: detected in the first line)")
+    add("--header", action=argparse.BooleanOptionalAction, help="whether the first line names the columns (default: detected)")
+    add("--ids", choices=("auto", "text"), default="auto", help="text: treat ids as text, even if all of them look like numbers")
+
+
+def add_cells(add: Any) -> None:
+    """Add the options for columns and their cells, and for rows that cannot be read."""
     add(
         "--categories",
-        default="",
         metavar="A,B,...",
         help="feature columns that are categories although their cells look like numbers or names",
     )
     add(
         "--like",
-        type=Path,
         metavar="FOLDER",
-        help="imported data set whose columns, categories, fill values and classes are reused, such as the one that a model was trained on",
+        help="data set from tables whose columns, categories, means, classes and options are reused, such as the one that a model was trained on",
     )
-    add("--drop", default="", metavar="A,B,...", help="names of columns to ignore, in any table")
-    add("--delimiter", metavar="CHAR", help="separator of cells: one character, tab or space (default: detected in the first line)")
-    add("--header", action=argparse.BooleanOptionalAction, help="whether the first line names the columns (default: detected)")
-    add("--ids", choices=("auto", "text"), default="auto", help="text: treat ids as text, even if all of them look like numbers")
-    add_cells(add)
-
-
-def add_cells(add: Any) -> None:
-    """Add the options for cells that are missing, and for rows that cannot be read."""
+    add("--drop", metavar="A,B,...", help="names of columns to ignore, in any table")
     add(
         "--missing",
         choices=get_args(Missing),
-        default="error",
         help="features and weights that are missing: report them (error, the default), or fill in the column's mean or 0; in a category they become one "
-        "of its categories",
+        "of its categories. With --like, categories that are unknown there count as missing, too",
     )
     add(
         "--skip-bad-rows",
@@ -115,17 +119,27 @@ def add_cells(add: Any) -> None:
     )
 
 
+def reading_of(args: argparse.Namespace, kind: type[BaseDataset]) -> Reading:
+    """Return the options of ``add_cells``. ``kind`` is the class of the data set that is read, which ``--like`` must have, too.
+
+    Raises:
+        InputError: ``--like`` names no such data set.
+    """
+    like = None if args.like is None else load_any(args.like)
+    if like is not None and not isinstance(like, kind):
+        raise InputError(
+            f"--like {args.like} is {an(type(like).__name__)}: the new data are {an(kind.__name__)}, and both must be of one kind; give another"
+        )
+    return Reading(args.missing, _names(args.categories), _names(args.drop), like)
+
+
 def run(args: argparse.Namespace) -> int:
     """Read and check the tables, and write the data set; return 0."""
-    from hoptrain.engine.dataset import Dataset
-    from hoptrain.engine.datasets import list_datasets
-    from hoptrain.engine.datasets.tables.bad_rows import BadRows
-    from hoptrain.engine.datasets.tables.encodings import Reading
     from hoptrain.engine.datasets.tables.plain import IDS, read_plain, write_ids
     from hoptrain.engine.store import create_new_folder
 
     bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
-    reading = Reading(args.missing, _names(args.categories), None if args.like is None else Dataset.open(args.like).meta)
+    reading = reading_of(args, Dataset)
     split = args.split if args.split in (None, "random") else Path(args.split)
     with create_new_folder(args.out, Dataset.kind) as writer, _progress() as progress:
         data, ids = read_plain(
@@ -133,8 +147,7 @@ def run(args: argparse.Namespace) -> int:
             features=args.features,
             labels=args.labels,
             split=split,
-            columns=_names(args.columns) if args.columns else None,
-            drop=_names(args.drop),
+            columns=_names(args.columns) or None,
             delimiter=_delimiter(args.delimiter),
             header=args.header,
             is_text=args.ids == "text",
@@ -149,42 +162,81 @@ def run(args: argparse.Namespace) -> int:
         if ids is not None:
             write_ids(writer.folder, ids)
     print(f"{args.out}: {data}{_of_edges(data)}")
-    for name, (count, number) in bad.counts.items():
-        print(f"{name}: {count:,} of {number:,} rows cannot be read and are left out")
+    for line in left_out(bad):
+        print(line)
     if repeated := data.meta.get("repeated_rows"):
         print(f"{args.edges.name}: {repeated:,} repeated edges are left out")
-    for line in [*_of_columns(data), *label_notes(data.y, data.num_classes)]:
+    for line in [*of_columns(data), *label_notes(data.y, data.num_classes)]:
         print(printable(line))
     if ids is not None:
         print(f"wrote the id that each node has in your tables: {args.out / IDS}")
-    folder = (
-        f"./{args.out}" if any(entry.name == str(args.out) for entry in list_datasets(None)) else str(args.out)
-    )  # the name of a public data set takes precedence over a folder
-    print(f"for details, run: hoptrain data info {folder}\n{_next_step(folder, data)}")
+    print("\n".join(next_steps(args.out, data, args.like)))
     return 0
 
 
-def _of_columns(data: Dataset) -> list[str]:
+def left_out(bad: BadRows) -> list[str]:
+    """Return lines that count the rows that were left out."""
+    return [f"{name}: {count:,} of {number:,} rows cannot be read and are left out" for name, (count, number) in bad.counts.items()]
+
+
+def of_columns(data: BaseDataset) -> list[str]:
     """Return lines that tell the user how text columns were converted to numbers, and which values fill missing cells."""
+    own = data.contents()
+    keys = [("x" if kind == "" else kind, kind or "nodes") for kind in own.num_nodes]
+    for relation in own.relations:
+        name = "" if relation == ONLY else relation_name(relation)
+        keys += [(name or "edge_attr", name or "edges"), (f"known.{name}" if name else "known", name or "edges")]
     lines = []
-    for what, of in (("x", "nodes"), ("edge_attr", "edges"), ("known", "edges")):
+    for what, of in keys:
         columns = encodings_in(data.meta, what)
         numbers = {name: own for name, own in columns.items() if own.kind == "number"}
-        lines += [f"column {name} of {of}: {own.told()}" for name, own in columns.items() if name not in numbers and what != "known"]
+        lines += [f"column {name} of {of}: {own.told()}" for name, own in columns.items() if name not in numbers and what[:5] != "known"]
         filled = [f"{name} ({own.missing:,} with {own.fill:g})" for name, own in numbers.items() if own.missing and own.fill is not None]
         lines += [f"missing cells of {of} filled: {join_limited(filled)}"] if filled else []
     return lines
 
 
-def _next_step(folder: str, data: Dataset) -> str:
-    """Return the command that trains on the data set, or what is missing for it."""
+def next_steps(out: Path, data: Dataset | HeteroDataset, like: str | None) -> list[str]:
+    """Return the commands that describe a new data set, and that train or predict on it."""
+    folder = (
+        f"./{out}" if any(entry.name == str(out) for entry in list_datasets(None)) else str(out)
+    )  # the name of a public data set takes precedence over a folder
+    if like is not None:
+        checkpoint = "runs/version_0/checkpoints/last.ckpt"
+        step = f"predict, with a checkpoint of the training on {like}: hoptrain predict --ckpt_path {checkpoint} --data.dataset {folder} --out predictions.csv"
+    else:
+        step = _training(folder, data) if isinstance(data, Dataset) else _hetero_training(folder, data)
+    return [f"for details, run: hoptrain data info {folder}", step]
+
+
+def _training(folder: str, data: Dataset) -> str:
+    """Return the command that trains on a homogeneous data set, or what is missing for it."""
     features = "" if data.num_features else " --data.features walks"
     if data.y is None:
         return f"train link prediction, which needs no labels: hoptrain fit --config own_links --data.dataset {folder}{features}"
-    if missing := [split for split in SPLITS if not len(data.splits.get(split, ()))]:
-        return f"to train, first import it with --split random, or name the nodes of each split: it has no split {', '.join(missing)}"
-    metric = " --model.metric r2" if data.is_regression else ""
-    return f"train: hoptrain fit --config own_data --data.dataset {folder}{features}{metric}"
+    return _without_splits(data) or f"train: hoptrain fit --config own_data --data.dataset {folder}{features}{_metric(data)}"
+
+
+def _hetero_training(folder: str, data: HeteroDataset) -> str:
+    """Return the command that trains on a heterogeneous data set, or what is missing for it."""
+    embeddings = "" if data.graph.num_nodes.keys() <= data.x.keys() else " --model.embeddings true"
+    if data.y is None:
+        relation = ",".join(next(iter(data.graph.relations)))
+        return (
+            "train prediction of the links of a relation, which needs no labels: hoptrain fit --config own_hetero_links "
+            f"--data.dataset {folder} --data.sampler.relation '[{relation}]'{embeddings}"
+        )
+    return _without_splits(data) or f"train: hoptrain fit --config own_hetero --data.dataset {folder}{embeddings}{_metric(data)}"
+
+
+def _without_splits(data: BaseDataset) -> str:
+    missing = [split for split in SPLITS if not len(data.splits.get(split, ()))]
+    again = "to train, first make it again with --split random, or name the nodes of each split: it has no split"
+    return f"{again} {', '.join(missing)}" if missing else ""
+
+
+def _metric(data: BaseDataset) -> str:
+    return " --model.metric r2" if data.is_regression else ""
 
 
 def _of_edges(data: Dataset) -> str:
@@ -202,8 +254,8 @@ def _share(text: str) -> float:
     return share
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _delimiter(given: str | None) -> str | None:

@@ -11,8 +11,9 @@ import numpy as np
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import Kind
-from hoptrain.engine.datasets.tables.encodings import AS_THEY_ARE, RULES, SECONDS_A_DAY, Encoding, Reading, as_features, read_numbers, scan
+from hoptrain.engine.datasets.tables.encodings import RULES, SECONDS_A_DAY, Encoding, as_features, fill_missing, read_numbers
 from hoptrain.engine.datasets.tables.nodes import NodeIndex
+from hoptrain.engine.datasets.tables.reading import AS_THEY_ARE, Reading, scan
 from hoptrain.engine.datasets.tables.rows import Progress, Table
 from hoptrain.engine.errors import InputError
 
@@ -29,22 +30,36 @@ class EdgeColumns(NamedTuple):
 
     Attributes:
         features: encodings of the feature columns by name, in their order.
-        known: encoding of ``weight``, and of ``time`` if it contains dates.
+        known: encodings of ``weight`` and ``time``, if present.
     """
 
     features: Mapping[str, Encoding]
     known: Mapping[str, Encoding]
 
     @classmethod
-    def of(cls, table: Table, features: Iterable[str] = (), reading: Reading = AS_THEY_ARE) -> EdgeColumns:
-        """Read the columns of a table once, and choose their encodings."""
-        known = scan(table, [name for name in KNOWN if name in table.names], Reading(reading.missing), "known")
-        if "time" in known and known["time"].kind != "date":
-            del known["time"]
+    def of(
+        cls, table: Table, features: Iterable[str] = (), reading: Reading = AS_THEY_ARE, *, what: str = "edge_attr", known: str = "known"
+    ) -> EdgeColumns:
+        """Choose the encodings of columns. ``what`` and ``known`` are the keys of features, and of weights and times, in ``meta``, as for ``scan``."""
+        names = [name for name in KNOWN if name in table.names]
+        # earlier versions recorded neither integer times nor, for heterogeneous data, weights
+        found = scan(table, names, reading if reading.like is None or reading.recorded else Reading(reading.fills), known)
         return cls(
-            scan(table, features, reading, "edge_attr"),
-            {name: replace(own, fill=None) if name == "time" else own for name, own in known.items()},
+            scan(table, features, reading, what),
+            {name: replace(own, fill=None) if name == "time" else own for name, own in found.items()},
         )
+
+    @property
+    def converted(self) -> dict[str, Encoding]:
+        """Encodings of the columns whose cells are converted: all except times that are integers."""
+        return {name: own for name, own in self.known.items() if name != "time" or own.kind == "date"} | dict(self.features)
+
+    def filled(self, arrays: Mapping[str, Array]) -> EdgeColumns:
+        """Fill the missing cells in the arrays of ``edge_pieces`` for a whole table, in place. Return the encodings with means and numbers of missing cells."""
+        features = arrays.get("features", np.empty((0, sum(own.width for own in self.features.values())), np.float32))
+        weights = arrays.get("weights", np.empty(0, np.float32))
+        of_weights = fill_missing({name: own for name, own in self.known.items() if name == "weight"}, weights[:, None])
+        return EdgeColumns(fill_missing(self.features, features), {**self.known, **of_weights})
 
 
 def edge_pieces(
@@ -70,7 +85,7 @@ def edge_pieces(
             f"{table.path} has no column {missing[0]}: an edge table needs src and dst, and has {', '.join(table.names)}; correct the header"
         )
     kinds: dict[str, Kind] = {"src": sources.kind, "dst": destinations.kind} | ({"time": "time"} if "time" in table.names else {})
-    encodings = {**columns.known, **columns.features}
+    encodings = columns.converted
     for piece in table.pieces(kinds | {name: own.cells for name, own in encodings.items()}, bad, progress):
         numbers, good = read_numbers(encodings, piece.columns, table, piece.places, bad)
         if "weight" in numbers:

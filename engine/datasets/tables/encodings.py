@@ -8,9 +8,9 @@ empty, ``?`` or a spelling of NA, NaN or null.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import Kind, as_number
 from hoptrain.engine.datasets.tables.rows import Table
-from hoptrain.engine.errors import InputError, check_choice, join_limited
+from hoptrain.engine.errors import InputError, join_limited
 
 Missing: TypeAlias = Literal["error", "mean", "zero"]
 """Treatment of missing cells: report them as errors, or fill in the mean of the column or 0. Missing cells of a category column form their own category."""
@@ -42,12 +42,13 @@ class Rules(NamedTuple):
     date: str = "other cells are dates, so all must be, such as 2021-03-04; fix it, or leave the column out (--drop)"
     notation: str = "dates must be written as 2021-03-04; convert them, or leave the column out (--drop)"
     name: str = "a column of mostly different texts has names, not categories; leave it out (--drop), or name it in --categories"
-    category: str = "it is not among the column's categories; name one of them, or leave the cell empty if training had empty cells"
     empty: str = "each cell needs a value; fill missing cells with --missing mean (or zero), or leave the column out (--drop)"
     weight: str = "weights must be finite and 0 or more; give such a weight"
 
 
 RULES = Rules()
+_PIECE = 1 << 20
+"""Number of features in a piece of the rows whose missing cells are filled."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,24 @@ class Encoding:
     Attributes:
         kind: kind of the cells; ``none`` if they cannot be converted to numbers.
         categories: texts of a category column in the order of their numbers. If the last text is "", it stands for missing cells.
-        fill: number that replaces missing cells; None if missing cells are errors.
+        fill: number that replaces missing cells, NaN for the mean of the column; None if missing cells are errors.
         rule: the rule that cells of another kind break, for messages.
+        hole: the rule that missing cells break, for messages.
         width: number of features; more than 1 for lists in Parquet files.
         missing: number of missing cells.
+        mean: mean of the column's numbers over all rows that are not left out; None before ``fill_missing``.
+        takes_unknown: True to treat texts that are not among ``categories`` as missing cells.
     """
 
     kind: Literal["number", "date", "category", "none"] = "number"
     categories: Sequence[str] = ()
     fill: float | None = None
     rule: str = field(default=RULES.number, repr=False)
+    hole: str = field(default=RULES.empty, repr=False)
     width: int = 1
     missing: int = 0
+    mean: float | None = None
+    takes_unknown: bool = False
 
     @property
     def cells(self) -> Kind:
@@ -76,24 +83,27 @@ class Encoding:
         return "text" if self.kind == "category" else "cell"
 
     def numbers(self, values: Array) -> tuple[Array, Array]:
-        """Convert cells (N,) or (N, D), numbers or texts, to float64 numbers (NaN for wrong cells). Return the numbers, and which cells (N,) are missing."""
-        if values.dtype.kind in "iuf" and self.kind == "number":
-            numbers = np.where(np.isinf(values), np.nan, values) if values.dtype.kind == "f" else values.astype(np.float64)
-            missing = _has_nan(values)
-        else:
-            import pandas  # type: ignore[import-untyped]
+        """Convert cells (N,) or (N, D), numbers or texts, to float64 numbers. Return the numbers, and which cells are missing, in the same shape.
 
-            codes, texts = pandas.factorize(values if values.dtype == object else values.astype(str).astype(object))
-            kinds, found = _classify(texts)
-            if self.kind == "category":
-                found = pandas.Index(list(self.categories), dtype=object).get_indexer(texts).astype(np.float64)
-                found[found < 0] = np.nan
-            else:
-                found[kinds != {"number": _NUMBER, "date": _DATED}.get(self.kind, -1)] = np.nan
-            numbers, missing = found[codes], kinds[codes] == _EMPTY
-        if self.fill is not None:
-            numbers[np.isnan(values) if numbers.ndim == 2 else missing] = self.fill
-        return numbers, missing
+        The numbers are NaN for missing cells and for wrong ones.
+        """
+        if values.dtype.kind in "iuf" and self.kind == "number":
+            numbers = values.astype(np.float64)
+            empty = np.isnan(numbers)
+            numbers[np.isinf(numbers)] = np.nan
+            return numbers, empty
+        import pandas  # type: ignore[import-untyped]
+
+        codes, texts = pandas.factorize(values if values.dtype == object else values.astype(str).astype(object))
+        kinds, found = _classify(texts)
+        empty = kinds == _EMPTY
+        if self.kind == "category":
+            found = pandas.Index(list(self.categories), dtype=object).get_indexer(texts).astype(np.float64)
+            found[empty | (found < 0)] = np.nan
+            empty |= self.takes_unknown & np.isnan(found)
+        else:
+            found[kinds != {"number": _NUMBER, "date": _DATED}.get(self.kind, -1)] = np.nan
+        return found[codes], empty[codes]
 
     def told(self) -> str:
         """Return a description of the conversion for the user; "" if all cells are numbers."""
@@ -106,16 +116,19 @@ class Encoding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the encoding as JSON values, for a data set's ``meta``."""
-        entries = {"categories": list(self.categories), "fill": self.fill, "width": self.width, "missing": self.missing}
+        names = ("categories", "fill", "width", "missing", "mean")
+        entries = {name: list(self.categories) if name == "categories" else getattr(self, name) for name in names}
         return {"kind": self.kind} | {name: value for name, value in entries.items() if value != getattr(_PLAIN, name) and value != []}
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Encoding:
         """Return the encoding that ``as_json`` wrote."""
-        kind, fill = entry["kind"], entry.get("fill")
-        rule = {"number": RULES.number, "date": RULES.date, "category": RULES.category}[kind]
+        fill, mean = (None if entry.get(name) is None else float(entry[name]) for name in ("fill", "mean"))
         categories = tuple(map(str, entry.get("categories", ())))
-        return cls(kind, categories, None if fill is None else float(fill), rule, int(entry.get("width", 1)), int(entry.get("missing", 0)))
+        width, missing = (int(entry.get(name, default)) for name, default in (("width", 1), ("missing", 0)))
+        if (kind := entry["kind"]) not in ("number", "date", "category"):
+            raise ValueError(f"{kind!r} is no kind of a column")
+        return cls(kind, categories, fill, width=width, missing=missing, mean=mean)
 
 
 _PLAIN = Encoding()
@@ -137,21 +150,71 @@ def encodings_in(meta: Mapping[str, Any], what: str) -> dict[str, Encoding]:
 def read_numbers(
     encodings: Mapping[str, Encoding], columns: Mapping[str, Array], table: Table, places: Array, bad: BadRows
 ) -> tuple[dict[str, Array], Array]:
-    """Convert the columns of a piece of a table, and report wrong cells to ``bad``. Return the numbers by column, and a mask (N,) of the good rows."""
+    """Convert the columns of a piece of a table, and report wrong cells to ``bad``. Return the numbers by column, and a mask (N,) of the good rows.
+
+    Missing cells that are to be filled are NaN, until ``fill_missing`` fills them.
+
+    Raises:
+        InputError: the cells of a column are not lists of as many numbers as ``encodings`` says.
+    """
     good, made = np.ones(len(places), bool), {}
     for name, encoding in encodings.items():
-        made[name], missing = encoding.numbers(columns[name])
-        wrong = _has_nan(made[name])
-        good &= ~wrong
-        for rows, rule in ((wrong & missing, RULES.empty), (wrong & ~missing, encoding.rule)):
-            bad.add(table.path, places[rows], f"{name} is", columns[name][rows], rule)
+        values = columns[name]
+        width = values.shape[1] if values.ndim == 2 else 1
+        if width != encoding.width and len(values):
+            raise InputError(
+                f"{table.path}: column {name} has {width:,} numbers in each cell, and {encoding.width:,} in the data of --like: both must have as "
+                "many; give cells of that length"
+            )
+        made[name], empty = encoding.numbers(values)
+        hole = _any_in_row(empty) & (encoding.fill is None)
+        wrong = _any_in_row(np.isnan(made[name]) & ~empty) & ~hole
+        good &= ~(wrong | hole)
+        for rows, rule in ((hole, encoding.hole), (wrong, encoding.rule)):
+            bad.add(table.path, places[rows], f"{name} is", values[rows], rule)
     return made, good
 
 
-def _has_nan(numbers: Array) -> Array:
-    """Return (N,) bool, True for each row of ``numbers`` (N,) or (N, D) that has a NaN."""
-    found = np.isnan(numbers)
-    return found if found.ndim == 1 else np.any(found, axis=1)
+def _any_in_row(cells: Array) -> Array:
+    """Return (N,) bool, True for each row of ``cells`` (N,) or (N, D) in which a cell is True."""
+    return cells if cells.ndim == 1 else np.any(cells, axis=1)
+
+
+def fill_missing(encodings: Mapping[str, Encoding], rows: Array) -> dict[str, Encoding]:
+    """Fill the missing cells, NaN, of columns in place, and count them.
+
+    Args:
+        encodings: encodings of the columns, in the order of the features.
+        rows: numbers (N, F) of all rows that are not left out.
+
+    Returns:
+        The encodings with the number of missing cells, and with the mean of the column unless they have one.
+    """
+    width = rows.shape[1]
+    total, known = np.zeros(width), np.zeros(width, np.int64)
+    for piece in _pieces(rows):
+        is_known = ~np.isnan(piece)
+        known += is_known.sum(axis=0)
+        total += np.where(is_known, piece, 0).sum(axis=0, dtype=np.float64)
+    filled, fills, begin = {}, np.full(width, np.nan, rows.dtype), 0
+    for name, own in encodings.items():
+        own_columns = slice(begin, begin + own.width)
+        number = int(known[own_columns].sum())
+        mean = float(total[own_columns].sum() / max(1, number)) if own.mean is None else own.mean
+        fill = mean if own.fill is not None and np.isnan(own.fill) else own.fill
+        filled[name] = replace(own, fill=fill, mean=mean, missing=len(rows) * own.width - number)
+        fills[own_columns] = np.nan if fill is None else fill
+        begin += own.width
+    for piece in _pieces(rows) if (known < len(rows)).any() else ():
+        np.copyto(piece, fills, where=np.isnan(piece))
+    return filled
+
+
+def _pieces(rows: Array) -> Iterator[Array]:
+    """Yield rows (N, F) in pieces of a few MB."""
+    step = max(1, _PIECE // max(1, rows.shape[1]))
+    for begin in range(0, len(rows), step):
+        yield rows[begin : begin + step]
 
 
 def as_features(numbers: Mapping[str, Array]) -> Array:
@@ -159,53 +222,29 @@ def as_features(numbers: Mapping[str, Array]) -> Array:
     return np.concatenate([each if each.ndim == 2 else each[:, None] for each in numbers.values()], axis=1, dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Options for reading the cells of feature columns.
-
-    Attributes:
-        missing: treatment of missing cells, "error", "mean" or "zero".
-        categories: names of columns that are categories even if their cells look like numbers, compared without case.
-        like: ``meta`` of another imported data set, whose columns, encodings and classes are used instead of new ones.
-    """
-
-    missing: Missing = "error"
-    categories: Collection[str] = ()
-    like: Mapping[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("missing", self.missing, get_args(Missing))
-
-
-AS_THEY_ARE = Reading()
-
-
 class Column:
-    """Statistics of a column from a pass over it: the number and the sum of its cells by kind, and the different texts."""
+    """Statistics of a column from a pass over it: the number of its cells by kind, and the different texts."""
 
     def __init__(self, is_category: bool = False) -> None:
         """Create empty statistics. ``is_category``: treat all cells as texts, even if they look like numbers."""
         self.is_category, self.width = is_category, 1
-        self.count, self.total = np.zeros(4, np.int64), np.zeros(4)
+        self.count = np.zeros(4, np.int64)
         self.texts: set[str] = set()
 
     def add(self, values: Array) -> None:
         """Count the cells (N,) or (N, D) of a piece: numbers, or texts."""
         if values.dtype.kind in "iuf":
-            finite = values[np.isfinite(values)]
+            finite = int(np.isfinite(values).sum())
             self.width = values.shape[1] if values.ndim == 2 else 1
-            self.count[_NUMBER] += len(finite)
-            self.count[_EMPTY] += values.size - len(finite)
-            self.total[_NUMBER] += finite.sum(dtype=np.float64)
+            self.count[_NUMBER] += finite
+            self.count[_EMPTY] += values.size - finite
             return
         import pandas
 
         codes, texts = pandas.factorize(values)
-        kinds, numbers = _classify(texts)
+        kinds = _classify(texts)[0]
         kinds[(kinds != _EMPTY) & self.is_category] = _TEXT
-        each = np.bincount(codes, minlength=len(texts))
-        self.count += np.bincount(kinds, each, minlength=4).astype(np.int64)
-        self.total += np.bincount(kinds, np.nan_to_num(numbers) * each, minlength=4)
+        self.count += np.bincount(kinds, np.bincount(codes, minlength=len(texts)), minlength=4).astype(np.int64)
         if self.is_category or len(self.texts) <= MOST_CATEGORIES:
             self.texts.update(texts[kinds == _TEXT].tolist())
 
@@ -222,50 +261,11 @@ class Column:
                 return Encoding("none", rule=RULES.notation)
             if not self.is_category and (len(texts) > MOST_CATEGORIES or (text > _FEW_ROWS and len(texts) > text / 2)):
                 return Encoding("none", rule=RULES.name)
-            return Encoding("category", (*texts, *[""] * is_filled), float(len(texts)) if is_filled else None, RULES.category)
+            return Encoding("category", (*texts, *[""] * is_filled), float(len(texts)) if is_filled else None)
         kind = _DATED if dated > number else _NUMBER
-        mean = float(self.total[kind] / max(1, self.count[kind])) if missing == "mean" else 0.0
+        fill = (np.nan if missing == "mean" else 0.0) if is_filled else None
         rule = RULES.date if kind == _DATED else RULES.number
-        return Encoding("date" if kind == _DATED else "number", fill=mean if is_filled else None, rule=rule, width=self.width)
-
-
-def scan(table: Table, names: Iterable[str], reading: Reading, what: str) -> dict[str, Encoding]:
-    """Read columns of a table once, and choose their encodings. Return the encodings by column name, in the order of the features.
-
-    Args:
-        table: table to read.
-        names: names of the columns to read.
-        reading: options for reading the cells.
-        what: ``x`` for node features, ``edge_attr`` for edge features: the key in ``Reading.like``.
-
-    Raises:
-        InputError: the table cannot be read, or it has other columns than ``Reading.like``.
-    """
-    named = {name.lower() for name in reading.categories}
-    columns = {name: Column(name.lower() in named) for name in names}
-    known = None if reading.like is None else encodings_in(reading.like, what)
-    if known is not None and (differing := sorted(known.keys() ^ columns.keys())):
-        where = "the data set that it must be like" if differing[0] in columns else table.path
-        raise InputError(
-            f"{table.path} has the columns {join_limited(columns)}: {differing[0]} is missing in {where}; import the same columns"
-        )
-    kinds: dict[str, Kind] = {name: "text" if column.is_category else "cell" for name, column in columns.items()}
-    for piece in table.pieces(kinds, BadRows(skip=1.0)) if columns else ():
-        for name, column in columns.items():
-            column.add(piece.columns[name])
-    if known is not None:
-        return {
-            name: _filled(replace(own, missing=int(columns[name].count[_EMPTY])), columns[name], reading) for name, own in known.items()
-        }
-    return {name: column.encoding(reading.missing) for name, column in columns.items()}
-
-
-def _filled(known: Encoding, column: Column, reading: Reading) -> Encoding:
-    """Return a known encoding of numbers or dates; if it has no value for missing cells, take that of this table's column."""
-    if known.kind not in ("number", "date") or known.fill is not None:
-        return known
-    own = column.encoding(reading.missing)
-    return replace(known, fill=own.fill) if own.kind == known.kind else known
+        return Encoding("date" if kind == _DATED else "number", fill=fill, rule=rule, width=self.width)
 
 
 def is_missing(texts: Array) -> Array:

@@ -12,9 +12,9 @@ Files ``nodes.csv`` and ``edges.csv`` instead of these subfolders define a homog
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,22 +23,29 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.cache import fingerprint, open_cached
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import EdgeColumns, features_of
-from hoptrain.engine.datasets.tables.encodings import Missing, Reading
+from hoptrain.engine.datasets.tables.encodings import Encoding, Missing
 from hoptrain.engine.datasets.tables.nodes import NodeIndex, NodeTable, labels_of, splits_of
-from hoptrain.engine.datasets.tables.plain import EDGE_NAMES, NODE_NAMES, read_edges, read_plain, renamed, write_ids
+from hoptrain.engine.datasets.tables.plain import EDGE_NAMES, NODE_NAMES, Without, read_edges, read_plain, renamed, write_ids
+from hoptrain.engine.datasets.tables.reading import AS_THEY_ARE, OPTIONS, TABLES, Reading
 from hoptrain.engine.datasets.tables.rows import Table
-from hoptrain.engine.errors import InputError, not_carried
+from hoptrain.engine.errors import InputError, join_limited, not_carried
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.engine.store import FolderWriter
 
-_VERSION = 4
+_VERSION = 5
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
+K = TypeVar("K", str, Relation)
 
 
 def is_tables(folder: Path) -> bool:
     """Return whether a folder contains both node tables and edge tables."""
     return bool(table_files(folder))
+
+
+def is_homogeneous(folder: Path) -> bool:
+    """Return whether a folder has tables ``nodes`` and ``edges`` of a homogeneous graph, not folders of tables."""
+    return any(path.parent == folder for path in table_files(folder))
 
 
 def table_files(folder: Path) -> list[Path]:
@@ -71,8 +78,7 @@ def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
     key = f"{folder.resolve().name}-tables{_VERSION}-{fingerprint(files)}"
     if seed_type is not None:
         key += f"-{zlib.crc32(seed_type.encode()):08x}"  # a checksum, since the name of a type need not be a valid file name
-    is_plain = any(path.parent == folder for path in files)
-    kind: type[Dataset | HeteroDataset] = Dataset if is_plain else HeteroDataset
+    kind: type[Dataset | HeteroDataset] = Dataset if is_homogeneous(folder) else HeteroDataset
 
     def write(writer: FolderWriter) -> None:
         data, ids = read_tables_and_ids(folder, seed_type)
@@ -84,7 +90,7 @@ def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
 
 
 def read_tables_and_ids(
-    folder: Path, seed_type: str | None = None, *, missing: Missing = "error", bad: BadRows | None = None
+    folder: Path, seed_type: str | None = None, *, reading: Reading = AS_THEY_ARE, bad: BadRows | None = None
 ) -> tuple[Dataset | HeteroDataset, Array | None]:
     """Read and validate the data set of a folder of tables, in memory: a ``HeteroDataset``, or a ``Dataset`` from ``nodes.csv`` and ``edges.csv``.
 
@@ -92,8 +98,8 @@ def read_tables_and_ids(
 
     Args:
         folder: folder of the tables.
-        seed_type: node type to train on, for a heterogeneous graph; by default the only type with labels.
-        missing: treatment of missing cells of features: ``error``, or fill them in with the column's ``mean`` or with ``zero``.
+        seed_type: node type to train on, for a heterogeneous graph; by default that of ``reading.like``, or else the only type with labels.
+        reading: options for reading columns and their cells.
         bad: handling of rows that cannot be read; by default the first such row raises an error.
 
     Raises:
@@ -115,10 +121,10 @@ def read_tables_and_ids(
             f"{folder} has {', '.join(path.name for path in plain.values())} and folders of tables: it must have one or the other; remove one"
         )
     if plain:
-        return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name, reading=Reading(missing), bad=bad)
+        return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name, reading=reading, bad=bad)
     nodes = {_stem(path): path for path in files if path.parent.name == "nodes"}
     edges = {_relation(path): path for path in files if path.parent.name == "edges"}
-    return _read_hetero(nodes, edges, seed_type, folder.name, Reading(missing), bad or BadRows())
+    return _read_hetero(nodes, edges, seed_type, folder.name, reading, bad or BadRows())
 
 
 def read_hetero_tables(
@@ -127,7 +133,10 @@ def read_hetero_tables(
     seed_type: str | None = None,
     *,
     name: str = "data",
-    missing: Missing = "error",
+    missing: Missing | None = None,
+    categories: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    like: HeteroDataset | None = None,
     bad: BadRows | None = None,
 ) -> HeteroDataset:
     r"""Build a data set from one table per node type and one per relation: ``.csv``, ``.csv.gz`` or ``.parquet`` files in any folders.
@@ -137,9 +146,13 @@ def read_hetero_tables(
     Args:
         nodes: node tables by type, with a column ``id`` and optionally ``label``, ``split`` and features.
         edges: edge tables by relation, with columns ``src`` and ``dst`` and optionally ``weight`` and ``time``.
-        seed_type: node type to train on; by default the only node type with labels.
+        seed_type: node type to train on; by default that of ``like``, or else the only node type with labels.
         name: name of the data set in messages.
-        missing: treatment of missing cells of features: ``error``, or fill them in with the column's ``mean`` or with ``zero``.
+        missing: treatment of missing cells of features: ``error``, or fill them in with the column's ``mean`` or with ``zero``. By default as in ``like``,
+            else ``error``.
+        categories: columns of any table to treat as categories although they contain numbers or many different texts.
+        drop: columns to leave out of all tables.
+        like: a data set from tables whose types, columns, categories, means, classes and options are used, such as the one that a model was trained on.
         bad: handling of rows that cannot be read; by default the first such row raises an error.
 
     Raises:
@@ -160,29 +173,30 @@ def read_hetero_tables(
         ({'paper': 2, 'author': 2}, array([1, 0]), [[1.5], [2.5]])
         >>> folder.cleanup()
     """
-    return _read_hetero(nodes, edges, seed_type, name, Reading(missing), bad or BadRows())[0]
+    return _read_hetero(nodes, edges, seed_type, name, Reading(missing, categories, drop, like), bad or BadRows())[0]
 
 
 def _read_hetero(
     nodes: Mapping[str, str | Path], edges: Mapping[Relation, str | Path], seed_type: str | None, name: str, reading: Reading, bad: BadRows
 ) -> tuple[HeteroDataset, Array | None]:
     """Return the data set, and the ids (V,) of the nodes of the seed type, or None if these equal the node numbers."""
-    relations = {relation: Path(path) for relation, path in edges.items()}
+    paths, relations = {kind: Path(path) for kind, path in nodes.items()}, {relation: Path(path) for relation, path in edges.items()}
     _check_relations(relations, nodes)
-    types = {kind: _Type(Path(path), reading, bad) for kind, path in nodes.items()}
-    seed_type = _seed_type(name, {kind: own.y is not None for kind, own in types.items()}, seed_type)
+    if isinstance(reading.like, HeteroDataset):
+        seed_type = reading.repeat("seed-type", seed_type, reading.like.seed_type)
+        paths = _in_order(name, paths, reading.like.graph.num_nodes, reading)
+        relations = _in_order(name, relations, reading.like.graph.relations, reading)
+    without = Without(reading)
+    types = {kind: _Type(kind, path, reading, without, bad) for kind, path in paths.items()}
+    seed_type = _seed_type(name, {kind: own.is_labelled for kind, own in types.items()}, seed_type)
+    y, classes = types[seed_type].labels(reading)
     ends = {relation: (types[relation[0]].numbers, types[relation[2]].numbers) for relation in relations}
-    tables = {relation: _Edges(path, *ends[relation], reading, bad) for relation, path in relations.items()}
+    tables = {relation: _Edges(relation, path, *ends[relation], reading, without, bad) for relation, path in relations.items()}
+    without.check()
     bad.finish()
     by_option = {
         option: {relation: own.rest[option] for relation, own in tables.items() if option in own.rest} for option in ("weights", "times")
     }
-    encodings = {kind: own.encodings for kind, own in types.items()} | {relation_name(key): own.encodings for key, own in tables.items()}
-    seeds = types[seed_type]
-    meta: dict[str, Any] = {"source": f"tables: {', '.join(Path(path).name for path in (*nodes.values(), *edges.values()))}"}
-    meta |= {} if seeds.classes is None else {"classes": seeds.classes}
-    meta |= not_carried(name, "HeteroDataset", [column for own in tables.values() for column in own.left])
-    meta["columns"] = {what: {column: each.as_json() for column, each in own.items()} for what, own in encodings.items() if own}
     data = HeteroDataset(
         name=name,
         graph=HeteroGraph.from_edges(
@@ -191,11 +205,48 @@ def _read_hetero(
         seed_type=seed_type,
         x={kind: own.x for kind, own in types.items() if own.x is not None},
         edge_attr={relation: own.x for relation, own in tables.items() if own.x is not None},
-        y=seeds.y,
-        splits=seeds.splits,
-        meta=meta,
+        y=y,
+        splits=types[seed_type].splits,
+        meta=_meta(name, [*paths.values(), *relations.values()], types, tables, classes, bad)
+        | {OPTIONS: reading.as_json() | {"left": {relation_name(key): own.left for key, own in tables.items() if own.left}}},
     )
-    return data, seeds.numbers.ids()
+    return data, types[seed_type].numbers.ids()
+
+
+def _meta(
+    name: str, files: Sequence[Path], types: Mapping[str, _Type], tables: Mapping[Relation, _Edges], classes: list[str] | None, bad: BadRows
+) -> dict[str, Any]:
+    """Return ``meta`` of a data set: its source, the names of its classes, and how columns were converted to numbers."""
+    encodings: dict[str, Mapping[str, Encoding]] = {kind: own.encodings for kind, own in types.items()}
+    encodings |= {relation_name(key): own.columns.features for key, own in tables.items()}
+    encodings |= {f"known.{relation_name(key)}": own.columns.known for key, own in tables.items()}
+    skipped = {file: count for file, (count, _) in bad.counts.items()}
+    left = [f"{own.path.name}: {column}" for own in tables.values() for column in own.left]
+    return (
+        {"source": f"{TABLES}{', '.join(path.name for path in files)}"}
+        | ({} if classes is None else {"classes": classes})
+        | ({"skipped_rows": skipped} if skipped else {})
+        | not_carried(name, "HeteroDataset", left)
+        | {"columns": {what: {column: each.as_json() for column, each in own.items()} for what, own in encodings.items() if own}}
+    )
+
+
+def _in_order(name: str, tables: Mapping[K, Path], known: Iterable[K], reading: Reading) -> dict[K, Path]:
+    """Return tables by node type or relation, in the order of ``reading.like``.
+
+    Raises:
+        InputError: a table is missing, or has a type or relation that ``reading.like`` does not have.
+    """
+    rule = "new data must have the same node types and relations"
+    if more := [key for key in tables if key not in known]:
+        raise InputError(
+            f"{tables[more[0]]} is the table of {join_limited(more[:1])}, and {reading.source} has {join_limited(known)}: {rule}; remove or rename it"
+        )
+    if lacking := [key for key in known if key not in tables]:
+        raise InputError(
+            f"{name} has no table of {join_limited(lacking)}, and {reading.source} has: {rule}; add a table, which may have no rows"
+        )
+    return {key: tables[key] for key in known}
 
 
 def _check_relations(relations: Mapping[Relation, Path], nodes: Mapping[str, str | Path]) -> None:
@@ -233,32 +284,41 @@ def _relation(path: Path) -> Relation:
 class _Type:
     """The contents of a node type's table: node numbers, features and their encodings, labels and splits."""
 
-    def __init__(self, path: Path, reading: Reading, bad: BadRows) -> None:
+    def __init__(self, kind: str, path: Path, reading: Reading, without: Without, bad: BadRows) -> None:
         """Read the table of a node type."""
         file = Table(path, header=True)
         file.rename(renamed(file.names, NODE_NAMES))
-        table = NodeTable(file, bad, reading=reading)
+        self._table = table = NodeTable(without(file), bad, reading=reading, what=kind)
         self.numbers = NodeIndex(table.ids, source=path.name)
         self.x, self.encodings = table.x, table.encodings
-        self.y: Array | None = None
-        self.classes: list[str] | None = None
-        if "label" in table.texts:
-            self.y, self.classes = labels_of(table)
+        self.is_labelled = "label" in table.texts
         self.splits = splits_of(table, np.arange(len(table.ids))) if table.texts.keys() - {"label"} else {}
+
+    def labels(self, reading: Reading) -> tuple[Array | None, list[str] | None]:
+        """Return labels (V,) and the names of their classes."""
+        return labels_of(self._table, reading) if self.is_labelled else (None, reading.classes)
 
 
 class _Edges:
-    """The contents of a relation's table: node numbers of both ends, features and their encodings, and ``weights`` and ``times`` in ``rest``."""
+    """The contents of a relation's table: node numbers of both ends, features and encodings, and ``weights`` and ``times`` in ``rest``.
 
-    def __init__(self, path: Path, sources: NodeIndex, destinations: NodeIndex, reading: Reading, bad: BadRows) -> None:
-        """Read the table of a relation. The attribute ``left`` names the columns that are left out, since they cannot be converted to features."""
+    The attribute ``left`` names the columns that are left out, since they cannot be converted to features.
+    """
+
+    def __init__(
+        self, relation: Relation, path: Path, sources: NodeIndex, destinations: NodeIndex, reading: Reading, without: Without, bad: BadRows
+    ) -> None:
+        """Read the table of a relation."""
+        self.path, name = path, relation_name(relation)
         table = Table(path, header=True)
         table.rename(renamed(table.names, EDGE_NAMES))
-        columns = EdgeColumns.of(table, features_of(table), reading)
-        without = [column for column, own in columns.features.items() if own.kind == "none" or (own.missing and reading.missing == "error")]
-        self.encodings = {column: own for column, own in columns.features.items() if column not in without}
-        self.left = [f"{path.name}: {column}" for column in without]
-        self.rest = read_edges(table, sources, destinations, bad, columns=columns._replace(features=self.encodings))
+        names = [column for column in features_of(without(table)) if column not in reading.left(name)]
+        columns = EdgeColumns.of(table, names, reading, what=name, known=f"known.{name}")
+        if reading.like is None:
+            is_left = {column: own.kind == "none" or (own.missing and reading.fills == "error") for column, own in columns.features.items()}
+            columns = columns._replace(features={column: own for column, own in columns.features.items() if not is_left[column]})
+        self.left = [column for column in features_of(table) if column not in columns.features]
+        self.rest, self.columns = read_edges(table, sources, destinations, bad, columns=columns)
         self.ends = self.rest.pop("src"), self.rest.pop("dst")
-        x = self.rest.pop("features", np.empty((0, sum(own.width for own in self.encodings.values())), np.float32))
-        self.x = x if self.encodings else None
+        x = self.rest.pop("features", np.empty((0, sum(own.width for own in self.columns.features.values())), np.float32))
+        self.x = x if self.columns.features else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.datasets.source import narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.cells import WHOLE, Kind, are_whole, as_number
-from hoptrain.engine.datasets.tables.encodings import AS_THEY_ARE, Reading, as_features, is_missing, read_numbers, scan
+from hoptrain.engine.datasets.tables.encodings import as_features, fill_missing, is_missing, read_numbers
+from hoptrain.engine.datasets.tables.reading import AS_THEY_ARE, Reading, scan
 from hoptrain.engine.datasets.tables.rows import Progress, Table
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, join_limited
 from hoptrain.engine.features.splits import MASKS, split_name
 
 KNOWN: Mapping[str, Kind] = dict.fromkeys(("label", "split", *MASKS), "text")
@@ -32,8 +33,10 @@ class NodeTable:
         x: features (N, F) float32 or uint8, or None.
     """
 
-    def __init__(self, table: Table, bad: BadRows, progress: Progress | None = None, reading: Reading = AS_THEY_ARE) -> None:
-        """Read the columns ``id``, ``label``, ``split``, masks and features of a table.
+    def __init__(
+        self, table: Table, bad: BadRows, progress: Progress | None = None, reading: Reading = AS_THEY_ARE, what: str = "x"
+    ) -> None:
+        """Read the columns ``id``, ``label``, ``split``, masks and features of a table. ``what`` is the key of the features in ``meta``, as for ``scan``.
 
         Raises:
             InputError: there is no column ``id``, the columns differ from those of ``reading.like``, or ``bad`` raises for a row.
@@ -42,7 +45,7 @@ class NodeTable:
         if "id" not in table.names:
             raise InputError(f"{table.path} has no column id: a node table needs one, and has {', '.join(table.names)}; correct the header")
         others = [name for name in table.names if name != "id" and name not in KNOWN]
-        self.encodings = scan(table, others, reading, "x") if others else {}
+        self.encodings = scan(table, others, reading, what)
         kinds: dict[str, Kind] = {name: "key" if name == "id" else KNOWN[name] for name in table.names if name == "id" or name in KNOWN}
         kinds |= {name: encoding.cells for name, encoding in self.encodings.items()}
         parts: dict[str, list[Array]] = {name: [np.empty(0, object)] for name in ("id", *KNOWN) if name in table.names}
@@ -61,7 +64,10 @@ class NodeTable:
         kept = self._without_repeats(texts["id"], np.concatenate(places))
         self.ids, self.places = texts.pop("id")[kept], np.concatenate(places)[kept]
         self.texts = {name: own[kept] for name, own in texts.items()}
-        self.x = narrow_features(np.concatenate(rows)[kept]) if self.encodings else None
+        self.x = np.concatenate(rows)[kept] if self.encodings else None
+        if self.x is not None:
+            self.encodings = fill_missing(self.encodings, self.x)
+            self.x = narrow_features(self.x)
 
     def _without_repeats(self, ids: Array, places: Array) -> Any:
         """Return an index that selects the first row of each id, and report repeated ids to ``bad``."""
@@ -83,24 +89,25 @@ class NodeTable:
         self._bad.end(self.path, self.unit, self._table.num_rows)
 
 
-def labels_of(table: NodeTable, classes: Sequence[str] | None = None) -> tuple[Array, list[str] | None]:
+def labels_of(table: NodeTable, reading: Reading = AS_THEY_ARE) -> tuple[Array, list[str] | None]:
     """Convert ``texts["label"]`` to labels (N,), and return the names of the classes if they have names.
 
-    Integers become int64 classes (-1 for no label), other numbers float32 targets (NaN for no label). Other texts are class names, numbered in the order
-    of ``classes`` if given, or else in alphabetical order.
+    Integers become int64 classes (-1 for no label), other numbers float32 targets (NaN for no label). Other texts are class names, numbered as in
+    ``reading.like``, or else in alphabetical order.
 
     Raises:
         InputError: a class is below -1 or unknown, or a target is not a number.
     """
-    texts = table.texts["label"]
+    texts, classes = table.texts["label"], reading.classes
     given = ~is_missing(texts)
     y = np.full(len(texts), -1, np.int64)
     if classes is not None:
         import pandas
 
-        y[given] = pandas.Index(list(classes), dtype=object).get_indexer(texts[given])
-        table.report(table.places[given & (y < 0)], "label", texts[given & (y < 0)], "it is not among the classes of --like; fix it")
-        return y, list(classes)
+        y[given] = pandas.Index(classes, dtype=object).get_indexer(texts[given])
+        rule = f"{reading.source} has the classes {join_limited(classes, 4)}; give one of its classes, or leave the cell empty"
+        table.report(table.places[given & (y < 0)], "label", texts[given & (y < 0)], rule)
+        return y, classes
     if are_whole(texts[given]):
         y[given] = texts[given].astype(np.int64)
         table.report(table.places[y < -1], "label", y[y < -1], "classes must be 0 or more, and empty or -1 for none; give such a class")
@@ -113,6 +120,9 @@ def labels_of(table: NodeTable, classes: Sequence[str] | None = None) -> tuple[A
     if 2 * wrong.sum() < given.sum() and any("." in text for text in texts[given & ~wrong]):
         table.report(table.places[wrong], "label", texts[wrong], "other labels are targets, so all must be finite numbers; fix it")
         return targets, None
+    if reading.like is not None:
+        rule = f"{reading.source} has no names of classes; give labels as there, or leave the column out (--drop label)"
+        table.report(table.places[wrong], "label", texts[wrong], rule)
     names, y[given] = np.unique(texts[given].astype(str), return_inverse=True)
     return y, names.tolist()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ from hoptrain.engine.dataset import Dataset
 from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import EdgeColumns, edge_pieces, features_of
-from hoptrain.engine.datasets.tables.encodings import AS_THEY_ARE, Encoding, Reading
+from hoptrain.engine.datasets.tables.encodings import Encoding, encodings_in
 from hoptrain.engine.datasets.tables.nodes import NodeIndex, NodeTable, labels_of, numbers_of, splits_of
+from hoptrain.engine.datasets.tables.reading import AS_THEY_ARE, OPTIONS, TABLES, Reading
 from hoptrain.engine.datasets.tables.rows import FrameTable, Progress, Table
-from hoptrain.engine.errors import InputError, one_line
+from hoptrain.engine.errors import InputError, join_limited, one_line
 from hoptrain.engine.features.splits import MASKS, labelled_nodes, random_splits
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.graph import Graph
@@ -49,11 +51,10 @@ def read_plain(
     labels: Path | None = None,
     split: Path | str | None = None,
     columns: Sequence[str] | None = None,
-    drop: Sequence[str] = (),
     delimiter: str | None = None,
     header: bool | None = None,
     is_text: bool = False,
-    undirected: bool = False,
+    undirected: bool | None = None,
     reading: Reading = AS_THEY_ARE,
     name: str = "data",
     scratch: Path | None = None,
@@ -70,13 +71,14 @@ def read_plain(
         features: node table with a column ``id`` (otherwise the first) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) by node.
         labels: table of ids and labels, or a ``.npy`` file with labels by node.
         split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random.
-        columns: roles of the columns of ``edges``, in their order; "-" for a column that is left out.
-        drop: names of columns that are left out of all tables.
+        columns: roles of the columns of ``edges``, in their order; "-" for a column that is left out. By default those that columns of these names have in
+            ``reading.like``.
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
         is_text: True to treat ids as names even if they look like numbers.
-        undirected: True to add the reverse of each edge except self-loops, with ids after all others. Without times, repeated pairs are merged.
-        reading: options for reading cells of feature columns.
+        undirected: True to add the reverse of each edge except self-loops, with ids after all others. Without times, repeated pairs are merged. By default
+            as in ``reading.like``.
+        reading: options for reading columns and their cells.
         name: name of the data set.
         scratch: folder for temporary files that hold the edges: 16 bytes per edge, more with weights, times and features.
         bad: handling of rows that cannot be read; by default the first such row raises an error.
@@ -86,19 +88,22 @@ def read_plain(
         InputError: a file or row cannot be read, or the data set is invalid.
     """
     bad = bad or BadRows()
-    opened, without = partial(_opened, delimiter=delimiter, header=header), _Without(drop)
-    table = without(_edge_table(opened(edges, "edges"), columns))
+    opened, without = partial(_opened, delimiter=delimiter, header=header), Without(reading)
+    undirected = bool(reading.repeat("undirected", undirected, reading.recorded.get("undirected")))
+    table, roles = _edge_table(opened(edges, "edges"), columns, reading)
+    table = without(table)
     files = {"features": features, "label": labels, "split": split}
     about = _about(files, opened, without, bad, progress, reading)
     node_index = _node_index(about, is_number=not is_text, or_by=table)
     coded = EdgeColumns.of(table, features_of(table), reading)
-    own = read_edges(table, node_index, node_index, bad, columns=coded, scratch=scratch, progress=progress)
+    own, coded = read_edges(table, node_index, node_index, bad, columns=coded, scratch=scratch, progress=progress)
     _number(own, about, node_index, table.path)
-    y, splits, classes = _of_nodes(about, node_index, (reading.like or {}).get("classes"))
+    y, splits, classes = _of_nodes(about, node_index, reading)
     bad.finish()
     graph, edge_attr, repeats = _graph(own, len(node_index), undirected, scratch)
     x, of_x = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), NodeTable) else (rows, {})
     meta = _meta([table.path, *files.values()], classes, bad, repeats, {"x": of_x, "edge_attr": coded.features, "known": coded.known})
+    meta[OPTIONS] = reading.as_json() | {"undirected": undirected, "columns": roles}
     if split == "random":
         splits, meta["split"] = random_splits(_labelled(y, len(node_index), name)), RANDOM_SPLIT
     return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), node_index.ids()
@@ -117,19 +122,20 @@ def read_edges(
     columns: EdgeColumns,
     scratch: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Array]:
-    """Return the arrays of ``edge_pieces`` for a whole table, stored in temporary files in the folder ``scratch``."""
+) -> tuple[dict[str, Array], EdgeColumns]:
+    """Return the arrays of ``edge_pieces`` for a whole table, stored in temporary files in the folder ``scratch``, and the final encodings."""
     with _spools(scratch) as spools:
         for piece in edge_pieces(table, sources, destinations, bad, columns=columns, progress=progress):
             for key, values in piece.items():
                 spools[key].append(values)
-        return {key: spool.array() for key, spool in spools.items()}
+        arrays = {key: spool.array() for key, spool in spools.items()}
+    return arrays, columns.filled(arrays)
 
 
 def _about(
     sources: Mapping[str, Path | Frame | str | None],
     opened: Callable[[Path | Frame, str], Table],
-    without: _Without,
+    without: Without,
     bad: BadRows,
     progress: Progress | None,
     reading: Reading,
@@ -143,8 +149,12 @@ def _about(
             about[role] = narrow_features(_npy(source)) if role == "features" else _npy(source)
         elif source is not None and not isinstance(source, str):
             table = without(_vertex_table(opened(source, "nodes"), None if role == "features" else role))
-            about[role] = NodeTable(table, bad, progress, reading)
+            about[role] = NodeTable(table, bad, progress, reading if role == "features" else AS_THEY_ARE)
     without.check()
+    if not isinstance(about.get("features"), NodeTable) and (known := encodings_in(reading.like.meta if reading.like else {}, "x")):
+        raise InputError(
+            f"{reading.source} has the features {join_limited(known)} of nodes: new data must have the same; give a table with them by --features"
+        )
     _check_sources(about, is_random=isinstance(sources["split"], str))
     return about
 
@@ -168,7 +178,7 @@ def _meta(
     repeats: int,
     encodings: Mapping[str, Mapping[str, Encoding]],
 ) -> dict[str, Any]:
-    source = f"tables: {', '.join(file.name if isinstance(file, Path) else 'nodes' for file in files if not isinstance(file, str | None))}"
+    source = f"{TABLES}{', '.join(file.name if isinstance(file, Path) else 'nodes' for file in files if not isinstance(file, str | None))}"
     skipped = {file: count for file, (count, _) in bad.counts.items()}
     columns = {what: {name: own.as_json() for name, own in each.items()} for what, each in encodings.items() if each}
     told = {"classes": classes, "skipped_rows": skipped, "repeated_rows": repeats, "columns": columns}
@@ -211,6 +221,12 @@ def write_ids(folder: Path, ids: Array) -> None:
         writer.writerows(enumerate(ids.tolist()))
 
 
+def copy_ids(source: Path | None, folder: Path) -> None:
+    """Copy ``ids.csv`` from the folder of a data set to that of another with the same nodes. Do nothing if there is none."""
+    if source is not None and (source / IDS).is_file():
+        shutil.copyfile(source / IDS, folder / IDS)
+
+
 class _Spool:
     """A growing array in an anonymous temporary file, which is deleted when no array maps it any more."""
 
@@ -245,8 +261,15 @@ def _spools(folder: Path | None) -> Iterator[dict[str, _Spool]]:
             spool.close()
 
 
-def _edge_table(table: Table, columns: Sequence[str] | None) -> Table:
-    """Rename an edge table's columns to ``src``, ``dst`` and so on."""
+def _edge_table(table: Table, columns: Sequence[str] | None, reading: Reading) -> tuple[Table, dict[str, str]]:
+    """Rename an edge table's columns to ``src``, ``dst`` and so on. Return the table, and the new name of each column, "-" if it is left out."""
+    names = table.names
+    _name_columns(table, reading.roles_in(names) if columns is None else columns)
+    return table, {before: "-" if name.startswith("- ") else name for before, name in zip(names, table.names, strict=True)}
+
+
+def _name_columns(table: Table, columns: Sequence[str] | None) -> None:
+    """Rename the columns of an edge table to ``columns``, or by its header."""
     if columns is not None:
         named = [own for own in columns if own != "-"]
         if len(columns) != len(table.names) or not {"src", "dst"} <= set(named) or len(set(named)) < len(named):
@@ -269,7 +292,6 @@ def _edge_table(table: Table, columns: Sequence[str] | None) -> Table:
                 raise InputError(f"{table.path} has the one column {names[0]}: an edge needs two; give another --delimiter")
             names = ["src", "dst", *renamed(table.names[2:], {role: EDGE_NAMES[role] for role in ("weight", "time")})]
         table.rename(names)
-    return table
 
 
 def renamed(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> list[str]:
@@ -296,14 +318,16 @@ def _vertex_table(table: Table, role: str | None = None) -> Table:
     return table
 
 
-class _Without:
-    """A function object that removes columns from tables, and records which of these columns no table had."""
+class Without:
+    """A function object that removes columns from tables, and records which of the columns that the user named no table had."""
 
-    def __init__(self, drop: Sequence[str]) -> None:
-        self._drop = {name.lower() for name in drop}
-        self._unused = set(self._drop)
+    def __init__(self, reading: Reading) -> None:
+        """Remove the columns that ``reading`` leaves out."""
+        self._unused = {name.lower() for name in reading.drop}
+        self._drop = self._unused | {name.lower() for name in reading.dropped()}
 
     def __call__(self, table: Table) -> Table:
+        """Remove columns from a table, and return it."""
         self._unused.difference_update(map(str.lower, table.names))
         table.leave_out([name for name in table.names if name.startswith("- ") or name.lower() in self._drop])
         return table
@@ -325,16 +349,16 @@ def _npy(path: Path) -> Array:
 
 
 def _of_nodes(
-    about: Mapping[str, NodeTable | Array], node_index: NodeIndex, known: Sequence[str] | None
+    about: Mapping[str, NodeTable | Array], node_index: NodeIndex, reading: Reading
 ) -> tuple[Array | None, dict[str, Array], list[str] | None]:
-    """Return labels (V,) or (V, C), splits and the names of classes from node tables or arrays. ``known`` are class names to use, or None."""
-    splits, classes = {}, None if known is None else list(known)
+    """Return labels (V,) or (V, C), splits and the names of classes from node tables or arrays."""
+    splits, classes = {}, reading.classes
     y = labels if isinstance(labels := about.get("label"), np.ndarray) else None
     for table in (own for own in about.values() if isinstance(own, NodeTable)):
         numbers = numbers_of(table.ids, node_index, table)
         good = numbers >= 0
         if "label" in table.texts:
-            own, classes = labels_of(table, known)
+            own, classes = labels_of(table, reading)
             y = np.full(len(node_index), np.nan if own.dtype.kind == "f" else -1, own.dtype)
             y[numbers[good]] = own[good]
         if table.texts.keys() - {"label"}:

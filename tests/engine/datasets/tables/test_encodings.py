@@ -49,7 +49,8 @@ def check(data, price):
     order = np.argsort(data.graph.ids_of(np.arange(4)))
     assert data.graph.times[order].tolist() == [5, 86400, 1614816000, -86400]
     assert data.edge_attr.ravel().tolist() == [1.5, 2, 3, 4]
-    assert data.meta["columns"]["x"]["town"] == {"kind": "category", "categories": ["Oslo", "Rome", ""], "fill": 2.0, "missing": 1}
+    town = {"kind": "category", "categories": ["Oslo", "Rome", ""], "fill": 2.0, "missing": 1, "mean": pytest.approx(2 / 3)}
+    assert data.meta["columns"]["x"]["town"] == town
 
 
 def test_all_columns_with_missing_cells_are_told_at_once_and_filled_if_asked(capsys):
@@ -76,17 +77,36 @@ def test_new_data_become_the_same_numbers(capsys):
     np.testing.assert_allclose(data.x, [[3, 1.5, 1], [1458.01 / 3, 2.5 / 3, 2]], rtol=1e-6)
     pd.DataFrame(NODES).iloc[1:3].assign(town=["Bern", ""]).to_csv("nodes.csv", index=False)
     imported("--like", "mine", out="other", code=2)
-    assert "town is 'Bern': it is not among the column's categories" in capsys.readouterr().err
+    assert (
+        "town is 'Bern': mine has no such category; fix it, or count such cells as missing with --missing mean" in capsys.readouterr().err
+    )
 
 
-def test_a_column_without_holes_in_training_is_filled_in_new_data_if_asked(capsys):
-    """``--like`` with ``--missing mean`` fills with the mean of the new table where the training data had no missing cell."""
-    pd.DataFrame({"id": list("abcd"), "n": [1, 2, 3, 4]}).to_csv("nodes.csv", index=False)
+def test_missing_cells_of_new_data_get_the_mean_of_the_training_data(capsys):
+    """Columns without missing cells in the training data have a mean, too, and new tables change no mean."""
+    pd.DataFrame({"id": list("abcd"), "n": [1, 2, 3, 4], "town": ["Rome", "Oslo", "Rome", "Rome"]}).to_csv("nodes.csv", index=False)
     imported()
-    pd.DataFrame({"id": list("abcd"), "n": ["8", "", "4", "6"]}).to_csv("nodes.csv", index=False)
+    pd.DataFrame({"id": list("abcd"), "n": ["8", "", "4", "6"], "town": ["Oslo", "Bern", "", "Rome"]}).to_csv("nodes.csv", index=False)
     imported("--like", "mine", out="new", code=2)
-    assert "n is '': each cell needs a value" in capsys.readouterr().err
-    assert imported("--like", "mine", "--missing", "mean", out="new").x.tolist() == [[8], [6], [4], [6]]
+    told = capsys.readouterr().err
+    assert "line 3: n is '': the column of mine has a value in each row; fill missing cells with --missing mean" in told
+    assert "line 3: town is 'Bern': mine has no such category; fix it, or count such cells as missing with --missing mean" in told
+    assert imported("--like", "mine", "--missing", "mean", out="new").x.tolist() == [[8, 0], [2.5, 0.75], [4, 0.75], [6, 1]]
+    assert "column town of nodes: 2 categories (Oslo, Rome); 2 missing cells became 0.75\n" in capsys.readouterr().out
+    assert imported("--like", "mine", "--missing", "zero", out="zeros").x.tolist() == [[8, 0], [0, 0.75], [4, 0.75], [6, 1]]
+    pd.DataFrame({"id": list("abcd"), "n": ["8", "", "4", "6"], "town": ["Oslo", "Oslo", "", "Rome"]}).to_csv("nodes.csv", index=False)
+    assert imported("--like", "new", out="newer").x[1:3].tolist() == [[2.5, 0], [4, 0.75]]
+
+
+def test_the_mean_is_that_of_the_rows_that_are_kept():
+    pd.DataFrame({"id": list("abcda"), "n": ["1", "2", "", "400", "600"], "m": ["1", "2", "3", "x", "5"]}).to_csv("nodes.csv", index=False)
+    rows = {"src": ["a", "b", "z", "c"], "dst": ["b", "c", "a", "a"], "weight": ["1", "", "50", "2"], "n": ["4", "2", "70", ""]}
+    pd.DataFrame(rows).to_csv("edges.csv", index=False)
+    data = imported("--missing", "mean", "--skip-bad-rows", 0.5)
+    assert data.x.tolist() == [[1, 1], [2, 2], [1.5, 3]]
+    assert sorted(data.graph.weights.tolist()) == [1, 1.5, 2]
+    assert data.edge_attr.ravel().tolist() == [4, 2, 3]
+    assert {name: own["mean"] for name, own in data.meta["columns"]["x"].items()} == {"n": 1.5, "m": 2}
 
 
 def test_data_frames_are_the_same():

@@ -9,6 +9,7 @@ from hoptrain.engine.datasets import list_datasets
 from hoptrain.engine.datasets.tables import rows
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.folders import read_hetero_tables, read_tables_and_ids
+from hoptrain.engine.datasets.tables.reading import Reading
 
 PAPERS = "id,year,score,label,split\np1,1,0.5,graphs,train\np2,2,1.5,,\n007,3,-2,trees,Valid\n7,4,0,graphs,test\n"
 AUTHORS = "id,a\n10,1\n-3,0\n12,1\n"
@@ -69,7 +70,7 @@ def test_a_typed_graph(tmp_path):
     data = load_hetero_dataset(str(folder))
     check(data)
     check(load_hetero_dataset("mine", root=tmp_path))
-    assert data.meta["columns"]["author:writes:paper"]["note"] == {"kind": "category", "categories": ["x", "y", "z"]}
+    assert data.meta["columns"]["author:writes:paper"]["note"] == {"kind": "category", "categories": ["x", "y", "z"], "mean": 1.0}
     assert data.edge_attr["author", "writes", "paper"].tolist() == [[0], [1], [2]]
     assert load_hetero_dataset(str(folder)).path == data.path
     assert [entry.about for entry in list_datasets(tmp_path) if entry.name == "mine"] == ["tables of nodes and edges"]
@@ -86,7 +87,7 @@ def test_missing_cells_are_filled_and_bad_rows_are_skipped_if_asked(tmp_path):
     with refused("2 of 3 rows of paper.csv, 1 of 4 rows of author__writes__paper.csv", "cannot be read", "fix --skip-bad-rows"):
         read_tables_and_ids(folder, bad=BadRows(lines.append))
     assert [line.partition(": ")[2].partition(" ")[0] for line in lines] == ["year", "kind", "src"]
-    data, ids = read_tables_and_ids(folder, missing="mean", bad=BadRows(skip=0.25))
+    data, ids = read_tables_and_ids(folder, reading=Reading("mean"), bad=BadRows(skip=0.25))
     assert ids.tolist() == ["p1", "p2", "p3"]
     assert data.x["paper"].tolist() == [[1.5, 0], [2, 1], [2.5, 2]]
     assert data.graph.num_edges == 3
