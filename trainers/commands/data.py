@@ -306,9 +306,10 @@ def _wrapped(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _ranges(what: str, rows: Rows, encodings: Mapping[str, Encoding]) -> str:
-    """Return a table with the range of each feature column, read in blocks of rows. Columns after the first ``_MOST_COLUMNS`` are summarised."""
+    """Return a table with the range of each feature column, read in blocks of rows. Of columns after the first ``_MOST_COLUMNS`` only the names are listed."""
     names = [f"{name} {i}" if own.width > 1 else name for name, own in encodings.items() for i in range(own.width)]
-    names = names if len(names) == rows.shape[1] else [str(i) for i in range(rows.shape[1])]
+    has_names = len(names) == rows.shape[1]
+    names = names if has_names else [str(i) for i in range(rows.shape[1])]
     low, high, total = np.full(len(names), np.inf), np.full(len(names), -np.inf), np.zeros(len(names))
     for begin in range(0, len(rows), 1 << 16):
         block = as_float32(take_rows(rows, np.arange(begin, min(begin + (1 << 16), len(rows)))))
@@ -325,7 +326,8 @@ def _ranges(what: str, rows: Rows, encodings: Mapping[str, Encoding]) -> str:
         low, total, high = low[shown:], total[shown:], high[shown:]
         numbers = (f"{value:.6g}" for value in (low.min(), total.mean() / len(rows), high.max()))
         lines.append([f"{len(low):,} more", *numbers, f"{(low == high).sum():,} constant" if (low == high).any() else ""])
-    return aligned(lines, right=(1, 2, 3))
+    named = f"{len(names) - shown:,} more: {', '.join(names[shown:])}" if has_names and shown < len(names) else ""
+    return "\n".join([aligned(lines, right=(1, 2, 3)), *map(printable, wrap(named, _WIDTH, break_on_hyphens=False))])
 
 
 def _split_facts(data: Dataset | HeteroDataset) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -275,3 +276,18 @@ def test_sigterm_leaves_nothing(monkeypatch):
         os.read(heard, 1)
     os.close(heard)
     os.close(write)
+
+
+def test_info_names_every_feature_column(capsys):
+    """It prints the ranges of the first 19 columns, and the names of all others in lines of at most 120 characters."""
+    names = [f"measurement_{number}" for number in range(40)]
+    Path("wide.csv").write_text(
+        f"id,{','.join(names)}\n" + "".join(f"{id},{','.join(['1.5'] * 40)}\n" for id in ("ann", "bob", "cid", "dan"))
+    )
+    imported("--edges", "edges.csv", "--features", "wide.csv")
+    capsys.readouterr()
+    assert main(["data", "info", "mine"]) == 0
+    printed = capsys.readouterr().out
+    assert [name for name in names if name not in re.split(r"[\s,]+", printed)] == []
+    assert "21 more: measurement_19, measurement_20," in printed
+    assert max(map(len, printed.splitlines())) <= 120
