@@ -50,6 +50,8 @@ class BaseDataset(ABC):
     """The base of all data sets: labels and splits of one node type. Subclasses add graph, features and edge splits."""
 
     kind: ClassVar[str]
+    random_splits_by: ClassVar[str]
+    """Option of the command line that makes random splits, for messages."""
 
     graph: Graph | HeteroGraph
     name: str = "data"
@@ -111,9 +113,13 @@ class BaseDataset(ABC):
             InputError: the split does not exist or is empty.
         """
         name = split_name(name)
+        if not self.splits:
+            raise InputError(
+                f"{self.name} has no split {name!r}: it has none at all; make random ones by with_random_splits() in Python or by {self.random_splits_by}, "
+                "or give node ids"
+            )
         if name not in self.splits:
-            known = ", ".join(self.splits) or "none at all"
-            raise InputError(f"{self.name} has no split {name!r}: it has {known}; choose one of them or give node ids")
+            raise InputError(f"{self.name} has no split {name!r}: it has {', '.join(self.splits)}; choose one of them or give node ids")
         if len(self.splits[name]) == 0:
             raise InputError(f"the {name} split of {self.name} is empty: it needs at least one node; fill it or choose another split")
         return self.splits[name]
@@ -269,6 +275,7 @@ class Dataset(BaseDataset):
     """
 
     kind: ClassVar[str] = "dataset"
+    random_splits_by: ClassVar[str] = "'hoptrain data import --split random'"
 
     graph: Graph = None  # type: ignore[assignment]  # never None once it is made
     x: Rows | None = None

@@ -49,6 +49,7 @@ class HeteroDataset(BaseDataset):
     """
 
     kind: ClassVar[str] = "hetero-dataset"
+    random_splits_by: ClassVar[str] = "--data.splits random on the command line"
 
     graph: HeteroGraph
     seed_type: str

@@ -151,7 +151,7 @@ class HeteroGraph:
             reverse = destination, f"rev_{name}", source
             if reverse in self.relations:
                 raise InputError(
-                    f"{relation_name(reverse)} exists: with_reverse needs this name for the reverse of {relation_name(relation)}; rename it"
+                    f"{relation_name(reverse)} exists: with_reverse needs this name for the reverse of {relation_name(relation)}; rename it, or add no reverses"
                 )
             graph.relations[reverse] = columns.reversed()
         return graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -47,7 +47,7 @@ from hoptrain.engine.machine import available_memory
 
 Arrays: TypeAlias = dict[str, Array]
 
-TYPED_REMEDY = "task: hetero trains on it (load_hetero_dataset in Python)"
+TYPED_REMEDY = "task: hetero trains on it (--config own_hetero, or load_hetero_dataset in Python)"
 
 NO_DOWNLOAD = {
     "flickr_attr": "write flickr_attr.npz from https://github.com/EdisonLeeeee/GraphData",

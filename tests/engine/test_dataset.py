@@ -379,7 +379,10 @@ SPLITS = {
     ),
     "an unknown split": Mistake(lambda: make().split("trian"), value="'trian'", rule="tiny no split", remedy="train, val choose"),
     "a split of a data set without any": Mistake(
-        lambda: make(splits={}).split("train"), value="'train'", rule="tiny no split none", remedy="node ids"
+        lambda: make(splits={}).split("train"),
+        value="'train'",
+        rule="tiny no split none",
+        remedy="with_random_splits() --split random node ids",
     ),
     **{
         f"a split called {split!r}": Mistake(

@@ -100,6 +100,14 @@ def known() -> dict[str, Path]:
     return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 
 
+def example_of(task: str, *, has_data: bool) -> str:
+    """Return the name of a configuration of a task as text for a message: the one for the user's own data if there is one."""
+    if task == "nodes":
+        return "own_data (own_hetero for several node types)" if has_data else "quickstart"
+    names = [name for name, path in known().items() if yaml.safe_load(path.read_text(encoding="utf-8")).get("task", "nodes") == task]
+    return min(names, key=lambda name: not name.startswith("own_"), default="quickstart")
+
+
 def with_paths(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with each configuration name after ``--config`` replaced by its path. If a file has the same name, the file takes precedence.
 

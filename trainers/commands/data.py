@@ -213,6 +213,9 @@ def run_convert(args: argparse.Namespace) -> int:
     copy_ids(data.path, Path(args.dest))
     number = sum(data.contents().num_nodes.values())
     print(f"{args.name}: {number:,} nodes, {data.graph.num_edges:,} edges written to {args.dest}")
+    if isinstance(data, HeteroDataset) and is_tables(Path(args.name)):
+        options = ("" if data.splits else " --data.splits random") + (" --model.metric r2" if data.is_regression else "")
+        print(f"train: hoptrain fit --config own_hetero --data.dataset {args.dest}{options}")
     return 0
 
 

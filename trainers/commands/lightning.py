@@ -47,7 +47,7 @@ from hoptrain.trainers.resume.checkpoints import (
     last_checkpoint,
     resume_in_folders_of,
 )
-from hoptrain.trainers.tasks import Task, TaskName, task_of
+from hoptrain.trainers.tasks import TASKS, Task, TaskName, task_of
 from hoptrain.trainers.tasks.options import check_folder, check_seed, check_share, check_trainer, check_trainer_options, no_room
 from hoptrain.trainers.tasks.shared_data import share_of
 from hoptrain.trainers.watchdog.restarts import rejoin_process_group
@@ -100,7 +100,8 @@ class HoptrainCLI(LightningCLI):
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         # A checkpoint may come from an untrusted source, so only tensors and plain values are read, no pickled code.
         parser.set_defaults({"weights_only": True})
-        parser.add_argument("--task", type=TaskName, default="nodes", metavar="NAME", help=_TASKS)
+        name = next(name for name, task in TASKS.items() if task is self._task)
+        parser.add_argument("--task", type=TaskName, default=name, metavar="NAME", help=_TASKS)
         if subcommand == "fit":
             parser.add_argument(
                 "--timeline",

@@ -78,7 +78,8 @@ def _explain(parser: OptionParser, message: str, error: Exception | None) -> str
         return _unknown(parser, unknown[1])
     if missing := re.match(r"the following arguments are required: (.+)", message):
         names = re.sub(r"\b(fit|validate|test|predict)\.", "", missing[1])
-        example = "quickstart" if "dataset" in names else "own_data"
+        task = next((action.default for action in _actions(parser) if action.dest == "task"), "nodes")
+        example = configs.example_of(task, has_data="dataset" not in names)
         return f"{names} must be given: name a configuration, such as --config {example}, or give each as an option"
     if linked := re.match(r'Linked "([^"]+)" must be given via "([^"]+)"', message):
         return _linked(parser, *linked.groups())

@@ -176,7 +176,8 @@ def relations_by_layer(relations: Sequence[Relation], seed_types: Sequence[str],
         wanted |= set(_ends(found[-1]))
     if found and not found[0]:
         raise InputError(
-            f"no relation leads to {' or '.join(seed_types)}: its nodes have no neighbours to learn from; add the reverse of one that begins there"
+            f"no relation leads to {' or '.join(seed_types)}: its nodes have no neighbours to learn from; add the reverse of one that begins there "
+            "(--data.add_reverse true, or with_reverse() in Python)"
         )
     return found[::-1]
 

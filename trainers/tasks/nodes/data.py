@@ -208,6 +208,24 @@ def check_within_reach(data: HeteroDataset, seed_types: Sequence[str], num_hops:
             )
 
 
+def _with_splits(data: HeteroDataset, suffix: str) -> HeteroDataset:
+    """Return the data set with its splits ``train_SUFFIX`` and so on as ``train``, ``val`` and ``test``; with the suffix random also with random splits.
+
+    Raises:
+        InputError: the data set has no such splits.
+    """
+    names = {split: f"{split}_{suffix}" for split in SPLITS}
+    missing = next((name for name in names.values() if name not in data.splits), None)
+    if suffix == "random" and missing is not None:
+        return data.with_random_splits()
+    if missing is not None:
+        raise InputError(
+            f"splits is {suffix!r}: {data.name} has no split {missing} (it has {', '.join(data.splits) or 'none'}); give --data.splits null for splits "
+            "without a suffix or --data.splits random, or train your own data with --config own_hetero"
+        )
+    return replace(data, splits={split: data.split(name) for split, name in names.items()}, validate=False)
+
+
 class HeteroDataModule(HeteroSizes):
     """A data module that loads a heterogeneous data set and trains on mini-batches from a sampler of heterogeneous graphs.
 
@@ -248,7 +266,8 @@ class HeteroDataModule(HeteroSizes):
             root: folder with the data sets' files; by default $HOPTRAIN_DATA.
             scale: size of a synthetic data set relative to the real one.
             add_reverse: add the reverse of each relation NAME as a relation rev_NAME.
-            splits: suffix that selects splits if the data set has several: for instance, 60 selects train_60, val_60 and test_60.
+            splits: suffix that selects splits if the data set has several: for instance, 60 selects train_60, val_60 and test_60. The word random splits
+                the labelled nodes 60/20/20, in the same way in every run and on every machine.
             metapaths: replace the relations by relations along these metapaths, such as [[paper, author, paper]]; see ``with_metapaths``.
             seed_type: node type to classify; needed if several tables of a folder have labels.
             feed: further options of ``SampledDataModule``, such as batch_size and num_workers.
@@ -260,7 +279,7 @@ class HeteroDataModule(HeteroSizes):
 
         data = open_data(dataset, load_hetero_dataset, root=root, scale=scale, add_reverse=add_reverse, seed_type=seed_type)
         if splits is not None:
-            data = replace(data, splits={split: data.split(f"{split}_{splits}") for split in SPLITS}, validate=False)
+            data = _with_splits(data, splits)
         if isinstance(sampler, HeteroPinSAGESampler):
             raise InputError(
                 "sampler is a HeteroPinSAGESampler: its batches are homogeneous, but task hetero needs relations; use a HeteroSampler"

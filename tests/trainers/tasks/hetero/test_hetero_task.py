@@ -225,12 +225,14 @@ MISTAKES = {
     "a type without nodes": Mistake(
         lambda: load(graph=without(kind="subject")), value="type subject", rule="no nodes learnt", remedy="remove relations"
     ),
-    "no splits": Mistake(lambda: load(splits={}), value="'train'", rule="typed no split none", remedy="choose ids"),
+    "no splits": Mistake(
+        lambda: load(splits={}), value="'train'", rule="typed no split none", remedy="with_random_splits() --data.splits random ids"
+    ),
     "an unknown split": Mistake(
         lambda: hetero_module(with_named_splits(hetero_data()), splits="40"),
-        value="'train_40'",
-        rule="typed no split",
-        remedy="train_20 val_20 test_20",
+        value="'40'",
+        rule="splits typed no split train_40 train_20 val_20 test_20",
+        remedy="--data.splits null random own_hetero",
     ),
     "a sampler of plain graphs": Mistake(
         lambda: HeteroDataModule(hetero_data(), NeighborSampler([2])),
