@@ -18,8 +18,12 @@ from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.plain import IDS
 from hoptrain.engine.datasets.tables.rows import Table
-from hoptrain.engine.errors import check_choice, one_line
+from hoptrain.engine.errors import check_choice, one_line, printable
 from hoptrain.engine.files.untrusted import map_npy
+from hoptrain.trainers.metrics.labels import Kind, Labels, labels_of
+
+_OUTPUTS = "all outputs"
+"""Description of the outputs of a model that has none of its own in ``predicted``."""
 
 
 class Predictions(NamedTuple):
@@ -30,12 +34,14 @@ class Predictions(NamedTuple):
         outputs: (N, C) float32.
         classes: (N,) class with the largest logit, by name if the data set has class names; None if the outputs are not logits of classes.
         unit: what a column of the outputs is, such as logit. It begins the column's name.
+        no_classes: why it is unknown whether the outputs are logits of classes; empty if this is known.
     """
 
     ids: Array
     outputs: Array
     classes: Array | None
     unit: str
+    no_classes: str
 
     def table(self) -> Any:
         """Return a pandas DataFrame with a column ``id``, a column ``class`` if there are classes, and the outputs as columns ``logit_0``, ``logit_1``, ..."""
@@ -62,8 +68,11 @@ class PredictionWriter(BasePredictionWriter):
     """A callback that writes the outputs of ``trainer.predict``, with the ids of their nodes (or images, or graphs), from all ranks into one file.
 
     * ``.npy``: (N, C) float32 logits or embeddings; the ids (N,) are in a second file, ``NAME_ids.npy``.
-    * ``.csv`` and ``.parquet``: columns ``id``, ``class`` (the class with the largest logit, if outputs are logits of classes), and ``logit_0``,
-      ``logit_1``, ...
+    * ``.csv`` and ``.parquet``: columns ``id``, ``class`` (the class with the largest output, if outputs are logits of classes), and ``logit_0``,
+      ``logit_1``, ..., or ``output_0``, ``output_1``, ... for other outputs and for a LightningModule of your own.
+
+    Outputs are logits of classes if the model has learnt classes. For a LightningModule of your own they are if the data set has classes, or names of
+    classes, and as many as there are outputs. If this cannot be decided, a line says why there is no column ``class``.
 
     Ids are those of the tables that the data set was imported from, or else node numbers. Rows are in the order of the data module's ``predict_ids``,
     or else in the order of node numbers.
@@ -128,7 +137,9 @@ class PredictionWriter(BasePredictionWriter):
             made = _joined(trainer, module, [part for part in parts if len(part[0])] or parts[:1])
             FORMATS[path.suffix](made, path)
             some = "" if getattr(_data_module(trainer), "predict_ids", None) is None else f" of {len(made.ids):,} ids"
-            print(f"{getattr(module, 'predicted', 'all outputs')}{some}, in order: {path}")
+            print(f"{getattr(module, 'predicted', _OUTPUTS)}{some}, in order: {path}")
+            if made.no_classes and path.suffix != ".npy":
+                print(printable(f"the file has no column class: {made.no_classes}"))
 
 
 def _data_module(trainer: Trainer) -> Any:
@@ -144,13 +155,35 @@ def _joined(trainer: Trainer, module: LightningModule, parts: Sequence[tuple[Ten
         order = np.argsort(ids, kind="stable")[np.argsort(np.argsort(asked, kind="stable"), kind="stable")]
         outputs, ids = outputs[order], ids[order]
     data = getattr(data_module, "data", None)
-    kind = getattr(getattr(module, "labels", None), "kind", None)
-    classes = outputs.argmax(1) if kind == "classes" and outputs.ndim == 2 and len(outputs) else None
+    kind, unit, why = _kind_of(module, data, outputs.shape[1] if outputs.ndim == 2 else 1)
+    classes = outputs.argmax(1) if kind == "classes" and len(outputs) else None
     names = getattr(data, "meta", {}).get("classes")
     if classes is not None and names and len(names) == outputs.shape[1]:
         classes = np.array(names, object)[classes]
     own = own_ids(data)
-    return Predictions(ids if own is None else own[ids], outputs, classes, "logit" if kind in ("classes", "labels") else "output")
+    return Predictions(ids if own is None else own[ids], outputs, classes, unit, why)
+
+
+def _kind_of(module: LightningModule, data: Any, width: int) -> tuple[Kind | None, str, str]:
+    """Return the kind of labels that outputs with ``width`` columns belong to, the unit of a column, and why the kind is unknown or empty text."""
+    if getattr(module, "predicted", _OUTPUTS) != _OUTPUTS:  # embeddings
+        return None, "output", ""
+    learnt = next((own for name in ("labels", "labels_of_checkpoint") if isinstance(own := getattr(module, name, None), Labels)), None)
+    labels = learnt or _labels_in(data)
+    if labels is None:
+        why = f"{getattr(data, 'name', 'the data')} has neither labels nor names of classes, so it is unknown whether outputs are logits of classes"
+        return None, "output", why
+    if labels.kind == "classes" and labels.number != width:
+        return None, "output", f"outputs have {width} columns, and there are {labels.number} classes, so outputs are not their logits"
+    return labels.kind, "output" if learnt is None or labels.kind == "targets" else "logit", ""
+
+
+def _labels_in(data: Any) -> Labels | None:
+    """Return the description of a data set's labels, or of its names of classes; None if it has neither."""
+    y, names = getattr(data, "y", None), getattr(data, "meta", {}).get("classes")
+    if isinstance(y, np.ndarray):
+        return labels_of(y, data.num_classes)
+    return Labels("classes", len(names)) if names else None
 
 
 def own_ids(data: Any) -> Array | None:
@@ -182,13 +215,25 @@ def read_nodes(path: Path, data: Any) -> Array:
         if isinstance(error, InputError):
             raise
         raise InputError(f"--nodes {path} cannot be read ({one_line(error)}): give a .npy, .csv, .txt or .parquet file of ids") from None
+    return given if given.dtype != object and own_ids(data) is None else numbers_of(given, data, f"--nodes {path}")
+
+
+def numbers_of(ids: Array, data: Any, source: str) -> Array:
+    """Return the node numbers (N,) int64 that a data set uses for ids (N,), which may be strings.
+
+    Args:
+        ids: ids as in the tables of the data set, or node numbers if it has no other ids.
+        data: the data set.
+        source: where the ids are from, for messages.
+
+    Raises:
+        InputError: an id is unknown.
+    """
     own = own_ids(data)
-    if own is None and given.dtype != object:
-        return given
     number_of: Callable[[str], int | None] = _whole_number if own is None else {str(id): number for number, id in enumerate(own)}.get
-    numbers = [number_of(str(id)) for id in given]
+    numbers = [number_of(str(id)) for id in ids]
     if None in numbers:
-        raise InputError(f"--nodes {path} has {given[numbers.index(None)]!s}: {data.name} has no node with this id; drop it")
+        raise InputError(f"{source} has {ids[numbers.index(None)]!s}: {data.name} has no node with this id; drop it")
     return np.array(numbers, np.int64)
 
 

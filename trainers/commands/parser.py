@@ -41,6 +41,10 @@ _LINKED = {
 }
 """Name of a property of the data module that sets a model option -> text for the error that the user cannot set this option."""
 
+_ELSEWHERE = {
+    "predict_ids": "hoptrain predict --nodes FILE names the nodes to predict; predict_ids is an attribute of data modules in Python"
+}
+"""Last part of an option that does not exist -> text for the error that names the option for it."""
 
 _load = get_loader("yaml")
 
@@ -137,7 +141,7 @@ def _unknown(parser: OptionParser, name: str) -> str:
         return f"{name} is a configuration, not an option: did you mean --config {name}?"
     known = {option.removeprefix("--") for action in _actions(parser) for option in action.option_strings if option.startswith("--")}
     known = {option for option in known if not option.endswith(("help", "+"))}
-    hint = did_you_mean(name.removeprefix("--"), sorted(known))
+    hint = _ELSEWHERE.get(name.rpartition(".")[2]) or did_you_mean(name.removeprefix("--"), sorted(known))
     if name.startswith("--"):
         hint = hint.replace("did you mean ", "did you mean --")
     if not hint and _command(parser) == "COMMAND":  # a class has few options, so all of them are listed

@@ -33,7 +33,8 @@ def check_loss(loss: object) -> Any:
     """
     if not callable(loss) or isinstance(loss, type):
         example = f"{loss.__name__}()" if isinstance(loss, type) else "torch.nn.CrossEntropyLoss()"
-        raise InputError(f"loss is {loss!r}: it must be a function of outputs and targets, or an object such as {example}; give one")
+        where = ", also as load_from_checkpoint(path, loss=...), since a checkpoint has only its name" if isinstance(loss, str) else ""
+        raise InputError(f"loss is {loss!r}: it must be a function of outputs and targets, or an object such as {example}; give one{where}")
     if not isinstance(loss, _Loss):
         return loss
     if loss.reduction not in ("mean", "none"):

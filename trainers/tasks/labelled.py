@@ -20,11 +20,13 @@ class LabelMixin(ScoredModule):
 
     Attributes:
         labels: kind and number of the labels; None until the data module provides them.
+        labels_of_checkpoint: those that the model of a loaded checkpoint learnt; None without a checkpoint.
         example: word for one example in messages.
     """
 
     example = "node"
     labels: Labels | None = None
+    labels_of_checkpoint: Labels | None = None
     _num_classes = 0
     _class_weights: Tensor | None = None
 
@@ -87,6 +89,18 @@ class LabelMixin(ScoredModule):
             )
         if self._is_balanced and train is not None:
             self._class_weights = class_weights(y[train], mine).to(self.device)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Store the kind and the number of the labels, which the data of a later prediction need not have."""
+        if self.labels is not None:
+            checkpoint["labels"] = list(self.labels)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Check that the checkpoint fits this model, and read the kind and the number of the labels."""
+        super().on_load_checkpoint(checkpoint)
+        match checkpoint.get("labels"):
+            case [("classes" | "labels" | "targets") as kind, int(number)]:
+                self.labels_of_checkpoint = Labels(kind, number)
 
     def compute_loss(self, stage: str, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return the sum of the examples' losses, weighted by ``weights`` if given, and update the stage's metrics."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from itertools import combinations
 from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
@@ -28,6 +28,7 @@ from hoptrain.samplers import SampleLoader, Sampler, WeightedSeedSampler
 from hoptrain.samplers.checks import check_distinct
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.wrappers.weighted import class_shares
+from hoptrain.trainers.callbacks.predictions import numbers_of, own_ids
 from hoptrain.trainers.lightning_package import ignore_wrong_advice
 from hoptrain.trainers.resume.checkpoints import keep_checkpoints_whole
 from hoptrain.trainers.resume.exact_resume import ExactResume
@@ -44,11 +45,12 @@ class SharedDataModule(LightningDataModule):
         data: the data set.
         loader: the training loader; None before the trainer has requested it.
         seed: seed of the order of examples; by default that of seed_everything.
-        predict_ids: ids (N,) of the nodes (or images, or graphs) that ``trainer.predict`` computes, in this order; None for all of them.
+        predict_ids: the nodes (or images, or graphs) that ``trainer.predict`` computes, in this order: integers (N,) are node numbers, strings are
+            ids of the tables that the data set was imported from. None for all of them.
     """
 
     data: Any
-    predict_ids: Array | None = None
+    predict_ids: Sequence[int | str] | Array | None = None
     _is_partitioned = False
 
     def __init__(self, batch_size: int, seed: int | None) -> None:
@@ -190,7 +192,7 @@ class SharedDataModule(LightningDataModule):
         raise NotImplementedError
 
     def items_to_predict(self) -> Array:
-        """Return ``predict_ids``, or the ids (N,) of all items.
+        """Return the numbers (N,) of the items in ``predict_ids``, or of all items.
 
         Raises:
             InputError: an id does not exist, or is given twice.
@@ -199,13 +201,18 @@ class SharedDataModule(LightningDataModule):
         if self.predict_ids is None:
             return every
         ids = np.asarray(self.predict_ids)
-        if ids.ndim != 1 or not len(ids) or not is_integer(ids.dtype):
+        if ids.ndim != 1 or not len(ids) or not (is_integer(ids.dtype) or ids.dtype.kind in "UO"):
             raise InputError(
-                f"predict_ids are {ids.dtype} of shape {ids.shape}: they must be at least one integer id; give an array of ids"
+                f"predict_ids are {ids.dtype} of shape {ids.shape}: they must be at least one node number or id of a node; give an array of integers or strings"
             )
+        if ids.dtype.kind in "UO":
+            ids = numbers_of(ids, self.data, "predict_ids")
         if len(unknown := ids[~np.isin(ids, every)]):
+            own = own_ids(self.data)
+            number = [] if own is None else np.flatnonzero(own == unknown[0]).tolist()
+            remedy = f"{unknown[0]} is the id of node {number[0]}: give this number, or the id as a string" if number else "drop it"
             raise InputError(
-                f"predict_ids has {unknown[0]}: {self.data.name} has {len(every):,} ids, up to {every.max(initial=0)}; drop it"
+                f"predict_ids has {unknown[0]}: integers are node numbers, and {self.data.name} has {len(every):,}, up to {every.max(initial=0)}; {remedy}"
             )
         return check_distinct(ids, "give each id once")
 

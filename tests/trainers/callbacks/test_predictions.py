@@ -8,13 +8,15 @@ import pandas
 import pytest
 import torch
 from cases.mistakes import refused
-from pytorch_lightning import Trainer
+from pytorch_lightning import LightningModule, Trainer
+from torchmetrics.classification import MulticlassF1Score
 
 from hoptrain.engine import Dataset, Graph
 from hoptrain.engine.datasets.tables.plain import write_ids
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers import NodeClassifier, NodeDataModule
 from hoptrain.trainers.callbacks.predictions import PredictionWriter, own_ids, read_nodes
+from hoptrain.trainers.metrics.labels import Labels
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
 
@@ -76,7 +78,7 @@ def test_rows_are_in_the_order_of_the_ids_however_ranks_shared_them(tmp_path):
     data = SimpleNamespace(meta={"classes": ["bird", "cat"]}, path=None)
     module = SimpleNamespace(data=data, predict_ids=None, items_to_predict=lambda: np.arange(4))
     trainer = SimpleNamespace(datamodule=module, world_size=1, is_global_zero=True, log_dir=None, default_root_dir=str(tmp_path))
-    task, outputs = SimpleNamespace(labels=SimpleNamespace(kind="classes")), torch.eye(2)[[0, 1, 1, 0]]
+    task, outputs = SimpleNamespace(labels=Labels("classes", 2)), torch.eye(2)[[0, 1, 1, 0]]
     writer.on_predict_start(trainer, task)
     for number, seeds in enumerate((torch.tensor([2, 0]), torch.tensor([3, 1]))):
         batch = SimpleNamespace(seeds=seeds)
@@ -101,6 +103,89 @@ def test_ids_are_read_from_arrays_and_tables(dataset, tmp_path):
         read_nodes(tmp_path / "none.npy", data)
 
 
+def test_predict_ids_may_be_ids_of_the_tables(dataset, tmp_path):
+    """Strings are ids of the tables, integers are node numbers; an id given as an integer is an error that names its node."""
+    dataset.save(tmp_path / "data")
+    write_ids(tmp_path / "data", 1000 + np.arange(dataset.graph.num_nodes))
+    module = module_of(str(tmp_path / "data"))
+    for ids in (["1005", "1002"], np.array(["1005", "1002"]), [5, 2], torch.tensor([5, 2])):
+        module.predict_ids = ids
+        assert module.items_to_predict().tolist() == [5, 2]
+    module.predict_ids = [1005]
+    with refused("1005", "predict_ids integers node numbers 200", "node 5 string"):
+        module.items_to_predict()
+    module.predict_ids = ["5"]
+    with refused("5", "predict_ids random no node id", "drop"):
+        module.items_to_predict()
+
+
+class Flat(torch.nn.Module):
+    """A model over blocks that returns the first columns of the seeds' features."""
+
+    def __init__(self, width=3):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(width))
+
+    def forward(self, x, blocks):
+        return x[: blocks[-1].num_dst, : len(self.weight)] * self.weight
+
+
+class Alone(LightningModule):
+    """A LightningModule that is no task of hoptrain."""
+
+    def __init__(self, width=3):
+        super().__init__()
+        self.net = Flat(width)
+
+    def predict_step(self, batch, batch_idx):
+        return self.net(batch.x, batch.blocks)
+
+
+def header_and_line(task, module, path, capsys):
+    """Predict, and return the table's header, its column class and the printed line about classes."""
+    capsys.readouterr()
+    predict(task, module, PredictionWriter(str(path)))
+    table = pandas.read_csv(path)
+    said = [line for line in capsys.readouterr().out.splitlines() if "no column class" in line]
+    return ",".join(table.columns), table.get("class"), said
+
+
+def test_own_models_get_classes(dataset, larger, tmp_path, capsys):
+    """With a loss, a metric and a model of one's own; also for data without labels, since the checkpoint knows what was learnt."""
+    metric, loss = MulticlassF1Score(3, average="macro"), torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+    task = NodeClassifier(model=Flat(), loss=loss, metric=metric)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(max_epochs=1, accelerator="cpu", **quiet)
+    trainer.fit(task, module_of(dataset))
+    trainer.save_checkpoint(tmp_path / "own.ckpt")
+    logits = "logit_0,logit_1,logit_2"
+    names = replace(dataset, meta={"classes": ["ant", "bee", "cat"]})
+    header, classes, said = header_and_line(task, module_of(names), tmp_path / "own.csv", capsys)
+    assert (header, set(classes) <= {"ant", "bee", "cat"}, said) == (f"id,class,{logits}", True, [])
+    loaded = NodeClassifier.load_from_checkpoint(tmp_path / "own.ckpt", model=Flat(), metric=metric, loss=loss)
+    header, classes, said = header_and_line(loaded, module_of(larger), tmp_path / "new.csv", capsys)
+    assert (header, set(classes) <= {0, 1, 2}, said) == (f"id,class,{logits}", True, [])
+
+
+def test_a_module_of_ones_own_gets_classes_if_its_outputs_may_be_logits(dataset, larger, tmp_path, capsys):
+    whole = {"eval_sampler": NeighborSampler([-1, -1])}
+    header, classes, said = header_and_line(Alone(), module_of(dataset, **whole), tmp_path / "a.csv", capsys)
+    assert (header, classes.notna().all(), said) == ("id,class,output_0,output_1,output_2", True, [])
+    named = replace(larger, meta={"classes": ["ant", "bee", "cat"]})
+    header, classes, said = header_and_line(Alone(), module_of(named, **whole), tmp_path / "b.csv", capsys)
+    assert (header, set(classes) <= {"ant", "bee", "cat"}, said) == ("id,class,output_0,output_1,output_2", True, [])
+    header, classes, (said,) = header_and_line(Alone(), module_of(larger, **whole), tmp_path / "c.csv", capsys)
+    assert header == "id,output_0,output_1,output_2"
+    assert "larger has neither labels nor names of classes" in said
+    header, classes, (said,) = header_and_line(Alone(2), module_of(dataset, **whole), tmp_path / "d.csv", capsys)
+    assert header == "id,output_0,output_1"
+    assert "outputs have 2 columns, and there are 3 classes" in said
+    header, _, said = header_and_line(
+        Alone(2), module_of(replace(dataset, y=np.linspace(0, 1, 200), num_classes=1), **whole), tmp_path / "e.csv", capsys
+    )
+    assert (header, said) == ("id,output_0,output_1", [])
+
+
 def test_mistakes(dataset, monkeypatch):
     with refused("'.txt'", "suffix one .npy, .csv, .parquet"):
         PredictionWriter("made.txt")
@@ -109,8 +194,9 @@ def test_mistakes(dataset, monkeypatch):
         PredictionWriter("made.parquet")
     module = module_of(replace(dataset, name="few"))
     for ids, value, rule, remedy in (
-        ([0.5], "float64", "predict_ids integer id", "give array"),
-        ([3, 10_000], "10000", "few predict_ids 200", "drop"),
+        ([0.5], "float64", "predict_ids node number id", "give array integers strings"),
+        ([3, 10_000], "10000", "few predict_ids node numbers 200", "drop"),
+        (["3", "n5"], "n5", "few predict_ids no node id", "drop"),
         ([3, 3], "3", "seed twice", "each once"),
     ):
         module.predict_ids = ids

@@ -409,7 +409,9 @@ MISTAKES = {
         remedy="mrr hits@K uniform",
     ),
     "a metric of triples": Mistake(lambda: made("kg", metric="auc"), value="metric is auc", rule="ranked", remedy="mrr hits@K"),
-    "a word for the loss": Mistake(lambda: made("nodes", loss="focal"), value="'focal'", rule="loss function outputs", remedy="give"),
+    "a word for the loss": Mistake(
+        lambda: made("nodes", loss="focal"), value="'focal'", rule="loss function outputs", remedy="give load_from_checkpoint(path loss"
+    ),
     "a class as the loss": Mistake(
         lambda: made("links", loss=nn.BCEWithLogitsLoss),
         value="BCEWithLogitsLoss'>",
