@@ -201,7 +201,7 @@ class Training:
         process = self.start(workers, f"--trainer.max_steps={steps}", *options)
         try:
             if process.wait(patience):
-                raise RuntimeError(f"the training failed: {self._text()}")
+                raise RuntimeError(f"the training failed:\n{self._text()}")
             self.process = None
         finally:
             self.kill()

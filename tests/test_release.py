@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-import pytest
+from cases.mistakes import refused
 
 import hoptrain
 
@@ -22,5 +22,5 @@ def test_another_version_in_the_changelog_is_refused(tmp_path):
     (tmp_path / "hoptrain" / "__init__.py").write_text('__version__ = "1.2.0"\n')
     (tmp_path / "CITATION.cff").write_text("version: 1.2.0\n")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 1.1.0, 2026-01-01\n")
-    with pytest.raises(SystemExit, match=r"the versions differ: .*CHANGELOG.md has 1\.1\.0"):
+    with refused("1.1.0", "versions differ CHANGELOG.md", error=SystemExit):
         RELEASE.stated_version(tmp_path)

@@ -45,7 +45,7 @@ def test_other_weights_are_an_error(monkeypatch):
 
 def test_a_run_that_fails_by_itself_is_an_error(tmp_path):
     training = soak.Training(tmp_path / "run")
-    with pytest.raises(RuntimeError, match=r"(?s)^the training failed: .*no_such_option"):
+    with refused("training", "failed", error=RuntimeError, below="no_such_option"):
         training.finish(10, 0, 100, "--no_such_option=1")
 
 

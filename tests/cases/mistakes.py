@@ -7,7 +7,7 @@ A module of tests has one table, a row for each error, and this test::
         mistake.check(request)
 
 A row holds key words instead of the sentence, so that a message can be rephrased without changing a test. `refused` does the same
-for an error in the middle of a test.
+for an error in the middle of a test, and `warned` for a warning.
 """
 
 import inspect
@@ -37,6 +37,7 @@ class Mistake:
         rule: Words of the broken rule, in any order; a part of a word matches, a part of a number does not.
         remedy: Words of the remedy; empty if the rule itself says what is allowed.
         error: The exception class.
+        below: Text in the lines below the first, such as a traceback; without it the message must be one line.
     """
 
     call: Callable
@@ -44,6 +45,7 @@ class Mistake:
     rule: str
     remedy: str = ""
     error: type[Exception] = InputError
+    below: str = ""
 
     def check(self, request):
         """Make the call with the fixtures that it names, and check its error with `refused`."""
@@ -51,12 +53,12 @@ class Mistake:
         fixtures = {
             parameter.name: request.getfixturevalue(parameter.name) for parameter in parameters if parameter.default is parameter.empty
         }
-        with refused(self.value, self.rule, self.remedy, self.error):
+        with refused(self.value, self.rule, self.remedy, self.error, self.below):
             self.call(**fixtures)
 
 
 @contextmanager
-def refused(value, rule, remedy="", error=InputError):
+def refused(value, rule, remedy="", error=InputError, below=""):
     """Check that the block raises ``error`` with one line that contains the value and the words of the rule and the remedy.
 
     Use it for an error that depends on earlier steps of a test; the arguments are those of ``Mistake``.
@@ -64,7 +66,31 @@ def refused(value, rule, remedy="", error=InputError):
     with pytest.raises(error) as raised:
         yield raised
     assert raised.type is error
-    message = str(raised.value)
+    message, has_more, rest = str(raised.value).partition("\n")
+    assert below in rest
+    assert bool(has_more) == bool(below)
+    check_line(message, value, rule, remedy)
+
+
+@contextmanager
+def warned(value, rule, remedy="", warning=UserWarning):
+    """Check that the block gives one warning, one line as for `refused`."""
+    with pytest.warns(warning) as found:
+        yield found
+    assert len(found) == 1
+    check_line(str(found[0].message), value, rule, remedy)
+
+
+@contextmanager
+def exits(code):
+    """Check that the block ends the process with an exit code."""
+    with pytest.raises(SystemExit) as end:
+        yield
+    assert end.value.code == code
+
+
+def check_line(message, value, rule, remedy=""):
+    """Check that a message is one line that contains the value and the words of the rule and the remedy."""
     assert "\n" not in message
     assert has(message, value), f"{value} is not in: {message}"
     told = FOLDER_OF_A_TEST.sub("", message)

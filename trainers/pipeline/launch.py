@@ -78,8 +78,8 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], folder: Path, deadline: 
     while any(codes := [process.poll() for process in processes]) or None in codes:
         failed = next((rank for rank, code in enumerate(codes) if code), None)
         if failed is not None:
-            text = (folder / f"errors{failed}").read_text(errors="replace").strip()
-            raise RankError(f"rank {failed} ended with code {codes[failed]}:\n{text}")
+            text = (folder / f"errors{failed}").read_text(errors="replace")
+            raise RankError(f"rank {failed} ended with code {codes[failed]}\n{text}".strip())
         if time.monotonic() > deadline:
             raise RankError(f"rank {codes.index(None)} did not end in time: raise deadline_s, or find out what the rank waits for")
         time.sleep(0.02)

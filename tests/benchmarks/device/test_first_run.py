@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases.mistakes import exits
 
 from hoptrain.benchmarks.device import first_run
 from hoptrain.benchmarks.device.first_run import PARTS, Part
@@ -85,7 +86,7 @@ def test_parts_are_chosen_by_name(run, tmp_path, capsys):
     code, lines = run(parts, "c", "a")
     assert (code, [line[0] for line in lines]) == (0, ["c", "a"])
     assert not (tmp_path / "b.log").exists()
-    with pytest.raises(SystemExit, match="2"):
+    with exits(2):
         run(parts, "d")
     assert "unknown part 'd': choose among a, b, c" in capsys.readouterr().err
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from cases.mistakes import refused
 from torch import nn
 
-from hoptrain.engine import InputError
 from hoptrain.pyg.nn.lazy import LazyRows
 
 N, COMPUTED, C = 9, 4, 3
@@ -149,7 +149,7 @@ def test_rows_read_after_the_step_are_refused():
     out[:2].sum().backward()
     torch.optim.SGD([weight], 0.1).step()
     assert len(out[:COMPUTED]) == COMPUTED
-    with pytest.raises(InputError, match=r"layer changed: .* read them before the optimizer's step"):
+    with refused("not seeds", "output rows read after weights layer changed", "read before optimizer's step"):
         out.mean()
 
 

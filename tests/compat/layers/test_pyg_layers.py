@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
+from cases.mistakes import refused
 from pyg_layers_case import LAYERS, make, some_batch, stack
 from torch import nn
 from torch_geometric.data import Data
@@ -206,7 +207,7 @@ def test_other_names_are_pygs():
     from hoptrain.pyg.nn import GraphSAGE, global_mean_pool
 
     assert (GraphSAGE, global_mean_pool) == (pyg.GraphSAGE, pyg.global_mean_pool)
-    with pytest.raises(AttributeError, match="NoSuchConv"):
+    with refused("'NoSuchConv'", "neither module hoptrain.pyg.nn torch_geometric.nn attribute", error=AttributeError):
         ours.NoSuchConv  # noqa: B018
 
 

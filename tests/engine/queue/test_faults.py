@@ -53,7 +53,7 @@ def test_a_worker_that_dies_is_replaced(pool_of, tmp_path, caplog, state, action
 def test_an_exception_ends_the_run_and_the_pool_serves_on(pool_of, tmp_path, state):
     pool = pool_of(Faulty(tmp_path, {3: (state, "raise")}), 2)
     for epoch in range(REPEATS):
-        with pytest.raises(WorkerError, match=r"(?s)worker 1 failed at batch 3:.*Traceback.*RuntimeError: broken once"):
+        with refused("worker 1", "failed batch 3", error=WorkerError, below="RuntimeError: broken once"):
             run(pool, epoch, 8)
         assert run(pool, epoch, 8) == undisturbed(epoch, 8)
 

@@ -15,7 +15,7 @@ import pytest
 from cases.mistakes import refused
 from reference.tasks import Numbers, Unloadable
 
-from hoptrain.engine import InputError, WorkerError
+from hoptrain.engine import WorkerError
 from hoptrain.engine.queue.ahead import run_inline
 from hoptrain.engine.queue.pool import WorkerPool
 
@@ -72,7 +72,7 @@ def test_a_run_may_be_extended(pool_of, num_workers):
         found += values(islice(run, stop - len(found)))
     assert found == [(step, [step] * 10) for step in range(9)]
     pool.extend(12)
-    with pytest.raises(InputError, match="seed 9 is bad"):
+    with refused("seed 9", "bad rule", "remedy"):
         next(run)
     pool.extend(20)
     assert values(pool.run(1, range(4))) == [(step, [100 + step] * 10) for step in range(4)]
@@ -117,18 +117,18 @@ def test_large_arrays_of_the_task_are_shared(pool_of):
 
 def test_an_exception_arrives_with_its_traceback(pool_of):
     pool = pool_of(Numbers(actions={5: "raise"}), 2)
-    with pytest.raises(WorkerError, match=r"(?s)worker 1 failed at batch 5:.*Traceback.*RuntimeError: broken at 5"):
+    with refused("worker 1", "failed batch 5", error=WorkerError, below="RuntimeError: broken at 5"):
         values(pool.run(0, range(8)))
     assert len(values(pool.run(0, range(5)))) == 5, "the pool serves on"
 
 
 def test_bad_input_arrives_as_such(pool_of):
-    with pytest.raises(InputError, match=r"^seed 2 is bad: rule; remedy$"):
+    with refused("seed 2", "bad rule", "remedy"):
         values(pool_of(Numbers(actions={2: "input"}), 2).run(0, range(4)))
 
 
 def test_a_task_that_cannot_be_loaded_says_why(pool_of):
-    with pytest.raises(WorkerError, match=r"(?s)failed while it started:.*no such sampler here"):
+    with refused("worker 0", "failed started", error=WorkerError, below="no such sampler here"):
         values(pool_of(Unloadable(), 1).run(0, range(1)))
 
 
@@ -215,5 +215,5 @@ def test_a_start_that_takes_longer_than_a_batch_may_is_waited_for(pool_of):
 
 def test_a_start_that_does_not_end_is_replaced_too(pool_of, monkeypatch):
     monkeypatch.setattr("hoptrain.engine.queue.pool.START_S", 0.2)
-    with pytest.raises(WorkerError, match=r"is alive but has not started within 0.2 s"):
+    with refused("0.2 s", "alive not started within", error=WorkerError, below="1 time in a row without a batch"):
         next(pool_of(SlowToLoad(), 1, timeout=0.1, max_restarts=0).run(0, range(3)))

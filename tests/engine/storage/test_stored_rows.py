@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cases.mistakes import refused
 
-from hoptrain import Dataset, HeteroDataset, HeteroGraph, InputError
+from hoptrain import Dataset, HeteroDataset, HeteroGraph
 from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.storage.file_rows import StoredRows
 from hoptrain.samplers import HeteroSampler, NeighborSampler, SampleLoader
@@ -58,7 +58,7 @@ def test_evaluation_takes_rows(dataset):
 
 
 def test_rows_of_other_nodes_are_refused(dataset):
-    with pytest.raises(InputError, match="one row for each"):
+    with refused(str(dataset.x[:-1].shape), "x shape features one row each nodes", "reshape x"):
         Dataset(graph=dataset.graph, x=Kept(dataset.x[:-1]), y=dataset.y)
 
 

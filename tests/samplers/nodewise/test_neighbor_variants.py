@@ -138,7 +138,7 @@ def test_an_error_while_threads_share_a_hop_reaches_the_caller(graph, any_sizes,
         raise MemoryError("no scratch")
 
     monkeypatch.setattr(hop.kernels, "draw_hop", fail)
-    with pytest.raises(MemoryError, match="no scratch"):
+    with refused("scratch", "no", error=MemoryError):
         NeighborSampler([2]).sample(graph, np.arange(3), workspace=Workspace(2))
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from cases.mistakes import Mistake, each_of, refused
+from cases.mistakes import Mistake, each_of, exits, refused
 
 import hoptrain.benchmarks
 from hoptrain.trainers.cli import main
@@ -66,7 +66,7 @@ def test_questions(benchmarks):
 
 
 def test_help_lists_the_questions(benchmarks, capsys):
-    with pytest.raises(SystemExit, match="0"):
+    with exits(0):
         bench_command("--help")
     text = capsys.readouterr().out
     assert re.search(r"^  toy-speed +How fast is a toy\?$", text, re.MULTILINE)
@@ -97,7 +97,7 @@ def test_quick_into_the_default_folder(benchmarks, tmp_path, monkeypatch):
 
 
 def test_options_of_the_benchmark(benchmarks, capsys):
-    with pytest.raises(SystemExit, match="0"):
+    with exits(0):
         bench_command("toy-speed", "--help")
     text = capsys.readouterr().out
     assert text.startswith("usage: hoptrain bench toy-speed ")

@@ -1,6 +1,7 @@
 """The help of a command shows examples and common options; --help-all has every option; without a command the commands are listed."""
 
 import pytest
+from cases.mistakes import exits
 
 from hoptrain.trainers.cli import main
 from hoptrain.trainers.commands.short_help import COMMON
@@ -14,7 +15,7 @@ def test_no_line_is_longer_than_the_terminal_is_wide(capsys, monkeypatch, width)
 
 
 def help_of(capsys, *arguments):
-    with pytest.raises(SystemExit, match=r"^0$"):
+    with exits(0):
         main(list(arguments))
     return capsys.readouterr().out
 

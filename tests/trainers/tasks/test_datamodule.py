@@ -131,7 +131,7 @@ def test_an_eval_sampler_shares_the_nodes_out_among_ranks(dataset, batch_size, s
 
 def test_a_batch_of_exact_evaluation_says_where_mini_batches_come_from(dataset):
     (batch,) = NodeDataModule(dataset, NeighborSampler([3]), num_workers=0).val_dataloader()
-    with pytest.raises(AttributeError, match=r"no 'to_pyg': .* eval_sampler"):
+    with refused("'to_pyg'", "NodeBatch no", "give data module eval_sampler", AttributeError):
         batch.to_pyg()
 
 

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from cases.mistakes import refused
 from cpp.machines import ARCHITECTURES, Host, Interpreter, on_each_machine
 from cpp.nvrtc import compile_source, text_of
 from cuda_case import TESTED, needs_cuda, to_device, to_host
@@ -102,13 +103,13 @@ def test_numba_s_kernels_give_the_same(machine, row_bytes, dtype):
 
 @pytest.mark.parametrize(("word", "shift", "message"), [(16, 8, "misaligned"), (8, 4, "misaligned")])
 def test_a_word_that_is_too_wide_is_found(word, shift, message):
-    with pytest.raises(Fault, match=message):
+    with refused("gather", message, error=Fault):
         gather(Interpreter("sm_80"), table_of(32), IDS, word=word, shift=shift)
 
 
 @pytest.mark.parametrize(("ids", "hot"), [([NUM_NODES], None), ([-1], None), ([NUM_NODES], HOT)])
 def test_a_vertex_beyond_the_table_is_found(ids, hot):
-    with pytest.raises(Fault, match="out of bounds"):
+    with refused("gather", "out of bounds", error=Fault):
         gather(Interpreter("sm_80"), table_of(32), np.array(ids), hot=hot, num_parts=2 if hot is not None else 0)
 
 

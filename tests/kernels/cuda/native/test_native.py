@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from cases.mistakes import refused
+from cases.mistakes import refused, warned
 from cpp.stand_in import ARRAY, STREAM, Stream, _cupy  # noqa: F401
 from cuda_case import TESTED, needs_cuda, simulated, to_host
 from numba import cuda
@@ -72,12 +72,8 @@ def test_cupy_that_does_not_work_is_passed_over(cupy, monkeypatch, fault):
         monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(cupy, {"import": "run", "source": "RawModule", "compile": "compile"}[fault], _refused)
     table = np.arange(12, dtype=np.float32).reshape(4, 3)
-    with pytest.warns(
-        RuntimeWarning, match=r"gathering rows falls back to Numba's kernels, because CuPy failed to load .*: install .*, or uninstall CuPy"
-    ) as said:
+    with warned("gathering rows", "falls back Numba's kernels CuPy failed load", "install uninstall CuPy", RuntimeWarning):
         tables = [DeviceRows(table, DeviceStream(), placement=where, thresholds=TESTED) for where in ("device", "pinned")]
-    assert len(said) == 1
-    assert "\n" not in str(said[0].message)
     for rows in tables:
         assert to_host(rows.gather_here(torch.tensor([3, 0]))).tolist() == table[[3, 0]].tolist()
     assert cupy.launches == []
