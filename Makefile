@@ -1,4 +1,4 @@
-# make train: set up what training needs, then train the quickstart.   make check: lint, types, rooms.
+# make train: set up what training needs, then train the quickstart.   make check: lint, types, layers.
 # make test: set up the rest, then the quick tests: five minutes on 2 cores.   make test-all: those that take longer, not the others again.
 # make test-cuda: the longer ones about CUDA, in the simulator and the interpreter, where device code or a sampler has changed.
 # make durations: test and test-all, and records the processor time of each test in tests/durations.json, by which they are told apart.

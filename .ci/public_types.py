@@ -1,7 +1,7 @@
 """Whether each public name has a type that every type checker reads alike: pyright on what a user installs (`make types`).
 
-Public are the names of the packages that users import from, the attributes and methods of these classes, and their base classes. Rooms below
-are for those who work on hoptrain: mypy checks them. It asks `pyright --verifytypes`, from a folder that holds the package as a wheel would.
+Public are the names of the packages that users import from, the attributes and methods of these classes, and their base classes. Other
+subpackages are for those who work on hoptrain: mypy checks them. It asks `pyright --verifytypes`, from a folder that holds the package as a wheel would.
 """
 
 import json

@@ -65,8 +65,8 @@ def test_no_circle_of_imports():
 
 
 def test_subpackages_are_small():
-    rooms = {path.parent for path in sources().values()} | {path.parent for path in (ROOT / "tests").rglob("*.py")}
-    assert {str(room.relative_to(ROOT)): n for room in rooms if (n := len(list(room.glob("*.py")))) > MAX_FILES} == {}
+    folders = {path.parent for path in sources().values()} | {path.parent for path in (ROOT / "tests").rglob("*.py")}
+    assert {str(folder.relative_to(ROOT)): n for folder in folders if (n := len(list(folder.glob("*.py")))) > MAX_FILES} == {}
 
 
 def test_functions_are_short():

@@ -62,7 +62,7 @@ def test_a_run_imports_no_library_that_it_does_not_use(tmp_path):
 
 def test_a_worker_imports_no_other_sampler():
     program = "import hoptrain.engine.queue.worker, hoptrain.samplers.loader.task\nfrom hoptrain.samplers import NeighborSampler"
-    others = [f"hoptrain.samplers.{room}" for room in ("layerwise", "programs", "seeds", "subgraphs", "nodewise.labor")]
+    others = [f"hoptrain.samplers.{module}" for module in ("layerwise", "programs", "seeds", "subgraphs", "nodewise.labor")]
     assert imported_by(program, (*HEAVY, "scipy.linalg", *others)) == []
 
 

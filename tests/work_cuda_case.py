@@ -43,7 +43,7 @@ def check_bulk_of_16(sampler, graph, units):
     check_bulks(sampler, graph, [units * 16 if len(units) == 1 else units], workspace(thresholds))
 
 
-def start_without_room(monkeypatch):
+def start_with_capacity_1(monkeypatch):
     """Let every guessed capacity start at 1, so that work has to be queued again."""
     capacity = DeviceSampler.capacity
     monkeypatch.setattr(DeviceSampler, "capacity", lambda self, size, guess: capacity(self, size, 1))

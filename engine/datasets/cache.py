@@ -96,7 +96,7 @@ def open_cached(kind: type[D], key: str, write: Callable[[FolderWriter], None]) 
     return kind.open(convert_once(key, kind.kind, write))
 
 
-def check_room(folder: Path, num_bytes: int) -> None:
+def check_disk_space(folder: Path, num_bytes: int) -> None:
     """Raise InputError if the disk has too little space. Otherwise writing to a memory-mapped file on the full disk would kill the process."""
     free = shutil.disk_usage(folder).free
     if num_bytes > free:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.datasets.cache import check_room, open_cached
+from hoptrain.engine.datasets.cache import check_disk_space, open_cached
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.datasets.synthetic import affine_bijection, law_start
 from hoptrain.engine.errors import InputError
@@ -73,7 +73,7 @@ def load_mag(name: str, root: Path | None, scale: float) -> HeteroDataset:
 def _write(writer: FolderWriter, name: str, scale: float) -> None:
     num_nodes = {kind: round(number * scale) for kind, number in _NODES.items()}
     papers = num_nodes["paper"]
-    check_room(writer.folder, papers * (4 * _CHANNELS + 16) + sum(4 * round(law.num_edges * scale) for law in _LAWS.values()))
+    check_disk_space(writer.folder, papers * (4 * _CHANNELS + 16) + sum(4 * round(law.num_edges * scale) for law in _LAWS.values()))
     in_time: Array = permutation(papers, _SEED, 0)
     y, x = np.empty(papers, np.int64), np.empty((papers, _CHANNELS), np.float32)
     kernels.fill_labels(_CLASSES, *affine_bijection(papers), y)

@@ -16,7 +16,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.cache import check_room, open_cached
+from hoptrain.engine.datasets.cache import check_disk_space, open_cached
 from hoptrain.engine.datasets.source import Counts, Source
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.graph import Graph
@@ -106,7 +106,7 @@ def scaled_counts(name: str, recipe: Recipe, scale: float) -> Counts:
 def generate(writer: FolderWriter, name: str, recipe: Recipe, counts: Counts, scale: float) -> None:
     """Generate the data set array by array, directly into memory-mapped files."""
     row_bytes = 8 + 8 + counts.num_features * np.dtype(recipe.dtype).itemsize
-    check_room(writer.folder, counts.num_nodes * row_bytes + counts.num_edges * id_dtype(counts.num_nodes).itemsize)
+    check_disk_space(writer.folder, counts.num_nodes * row_bytes + counts.num_edges * id_dtype(counts.num_nodes).itemsize)
     factor, shift = affine_bijection(counts.num_nodes)
     graph = _write_graph(writer, recipe, counts, factor, shift)
     y = writer.create("y", np.int64, (counts.num_nodes,))

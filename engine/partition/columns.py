@@ -75,8 +75,8 @@ def pairs_between(columns: CoarseGraph, labels: Array, num_labels: int) -> Itera
     while first < columns.num_nodes:
         last = int(np.searchsorted(columns.indptr, int(columns.indptr[first]) + PIECE, "right")) - 1
         last = min(max(last, first + 1), columns.num_nodes)
-        room = int(columns.indptr[last]) - int(columns.indptr[first])
-        keys, counts = np.empty(room, np.int64), np.empty(room, np.int64)
+        capacity = int(columns.indptr[last]) - int(columns.indptr[first])
+        keys, counts = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         number = list_pairs(*columns[:3], labels, num_labels, first, last, keys, counts)
         yield _joined(keys[:number], counts[:number])
         first = last

@@ -74,7 +74,7 @@ def carry(requests: SharedMessageSlot, answers: SharedMessageSlot, exchange: Swa
         while (number := requests.number) == done:
             time.sleep(_LOOK_S)
         try:
-            exchange.swap(*requests.content(), answers.room)
+            exchange.swap(*requests.content(), answers.reserve)
             answers.post(number)
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__

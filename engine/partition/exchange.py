@@ -40,13 +40,13 @@ class Exchange(Protocol):
 class Swap(Protocol):
     """An exchange between memory buffers of the caller, for the communication process."""
 
-    def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
+    def swap(self, sent: Array, sizes: Sequence[int], reserve: Callable[[Sequence[int]], Array]) -> list[int]:
         """Send ``sizes[p]`` bytes to each participant p. Return the number of bytes that each participant has sent to this one.
 
         Args:
             sent: (n,) uint8, the concatenated messages.
             sizes: sizes of the messages in bytes.
-            room: function that returns the receive buffer (m,) uint8 for concatenated messages of the given sizes.
+            reserve: function that returns the receive buffer (m,) uint8 for concatenated messages of the given sizes.
 
         Raises:
             InputError: another participant has ended or did not call in time.
@@ -61,11 +61,11 @@ def exchange_by(own: Swap, to: Sequence[Message]) -> list[Array]:
     for message, out in zip(to, split(sent, sizes), strict=True):
         write_into(message, out)
 
-    def room(sizes: Sequence[int]) -> Array:
+    def reserve(sizes: Sequence[int]) -> Array:
         found.append(np.empty(sum(sizes), np.uint8))
         return found[0]
 
-    came = own.swap(sent, sizes, room)
+    came = own.swap(sent, sizes, reserve)
     return split(found[0], came)
 
 
@@ -88,14 +88,14 @@ class LocalExchange:
         """Exchange messages; see ``Exchange.exchange``."""
         return exchange_by(self, to)
 
-    def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
+    def swap(self, sent: Array, sizes: Sequence[int], reserve: Callable[[Sequence[int]], Array]) -> list[int]:
         """Exchange buffers; see ``Swap.swap``."""
         self._boxes[self.rank] = split(sent, sizes)
         try:
             self._barrier.wait()
             got = [NOTHING if p == self.rank else self._boxes[p][self.rank] for p in range(self.size)]
             came = list(map(len, got))
-            for out, message in zip(split(room(came), came), got, strict=True):
+            for out, message in zip(split(reserve(came), came), got, strict=True):
                 out[...] = message
             self._barrier.wait()
         except threading.BrokenBarrierError:

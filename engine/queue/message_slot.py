@@ -96,11 +96,11 @@ class SharedMessageSlot:
             InputError: too many parts, or too little memory.
         """
         sizes = list(map(size_of, parts))
-        for part, out in zip(parts, split(self.room(sizes), sizes), strict=True):
+        for part, out in zip(parts, split(self.reserve(sizes), sizes), strict=True):
             write_into(part, out)
         self.post(number, kind)
 
-    def room(self, sizes: Sequence[int]) -> Array:
+    def reserve(self, sizes: Sequence[int]) -> Array:
         """Return memory (sum of the sizes,) uint8 for the parts of the next message; call ``post`` after writing them.
 
         Raises:

@@ -130,7 +130,7 @@ class RowPlan:
         self._num_foreseen, self._num_rows_in_flight = 0, 0
         self._next_uses[:] = 0
 
-    def make_room(self) -> int:
+    def free_slots(self) -> int:
         """Free slots for the next step by ending the flight of earlier steps. Return ``landed``: ``next`` may overwrite rows of steps up to this tag.
 
         Raises:
@@ -138,7 +138,7 @@ class RowPlan:
         """
         if 4 * len(self._nexts) <= 3 * len(self._rows):
             self._plan_anew()
-        while self._in_flight and not self._has_room():
+        while self._in_flight and not self._next_fits():
             landed = self._in_flight.popleft()
             kernels.land(self._cache, landed.rows, landed.nexts, self._step, self._first)
             kernels.count_next_uses(landed.nexts, self._first, -1, self._next_uses)
@@ -149,7 +149,7 @@ class RowPlan:
 
     def next(self, tag: int) -> StepReads:
         """Plan the first future step and return its reads. ``tag`` is the step's number across epochs; it must be positive and above the previous tag."""
-        self.make_room()
+        self.free_slots()
         rows = self._rows.popleft()
         self._in_flight.append(_Step(tag, rows, self._nexts.popleft()))
         self._num_rows_in_flight += len(rows)
@@ -159,13 +159,13 @@ class RowPlan:
         self._step += 1
         return StepReads(out[0][:number], out[1][:number], len(rows))
 
-    def _has_room(self) -> bool:
-        number, room = len(self._in_flight) + 1, len(self._cache.row_of)
+    def _next_fits(self) -> bool:
+        number, capacity = len(self._in_flight) + 1, len(self._cache.row_of)
         together = len(self._rows[0]) + int(self._next_uses[self._step - self._first + 1 :].sum())
         if number <= 2:
-            return number <= self._most_in_flight and together <= room
+            return number <= self._most_in_flight and together <= capacity
         is_stored = _SHARE * self._num_rows_in_flight <= self._most
-        return number <= self._most_in_flight and _SHARE * together <= room and is_stored
+        return number <= self._most_in_flight and _SHARE * together <= capacity and is_stored
 
     def _plan_anew(self) -> None:
         """Recompute the plan from the accesses of all known steps."""
@@ -204,7 +204,7 @@ def plan_together(plans: Sequence[RowPlan], tags: Iterable[int], wait: Callable[
     found: list[list[StepReads]] = []
     middle = min(plan.middle for plan in plans)
     for tag in tags:
-        if not plans[0].num_known or (max(plan.make_room() for plan in plans) > middle and found):
+        if not plans[0].num_known or (max(plan.free_slots() for plan in plans) > middle and found):
             break
         wait(max(plan.landed for plan in plans))  # wait before slots are reassigned whose rows may still be in use
         found.append([plan.next(tag) for plan in plans])

@@ -5,7 +5,7 @@ needed, since every number has a single writer:
 
 * ``ready``, written by the filler: the last step whose rows are cached in all tables.
 * ``taken`` and ``until``, written by each rank's trainer: the last step whose batch it has received, and the last one that it will request. A slot is
-  overwritten only after every rank has taken the last step that may use its old row (``RowPlan.make_room``). So the rows of a batch stay in the cache until
+  overwritten only after every rank has taken the last step that may use its old row (``RowPlan.free_slots``). So the rows of a batch stay in the cache until
   its trainer has it, even if a worker dies. The filler reads nothing for steps after ``until``.
 * ``slot_of``, ``row_of`` and the rows, written by the filler in this order: the planned slot of a row, the row itself, the slot's row index, and finally
   ``ready``. A row moves to another slot only when no step in flight uses it.

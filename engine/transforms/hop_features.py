@@ -13,7 +13,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_float32
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.cache import check_room, convert_once
+from hoptrain.engine.datasets.cache import check_disk_space, convert_once
 from hoptrain.engine.errors import InputError
 from hoptrain.engine.features.quantized import Rows, files_of
 from hoptrain.engine.features.take import take_rows
@@ -66,7 +66,7 @@ def checksum_of(*arrays: Array) -> int:
 
 
 def _write(writer: FolderWriter, data: Dataset, x: Rows, num_hops: int, normalize: bool) -> None:
-    check_room(writer.folder, 4 * (num_hops + 1) * len(x) * x.shape[1])
+    check_disk_space(writer.folder, 4 * (num_hops + 1) * len(x) * x.shape[1])
     bounds = row_blocks(data.graph.indptr, x.shape[1])
     current = writer.create("hop0", np.float32, x.shape)
     for begin, end in bounds:

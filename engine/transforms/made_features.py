@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.datasets.cache import check_room, convert_once
+from hoptrain.engine.datasets.cache import check_disk_space, convert_once
 from hoptrain.engine.graph import Graph
 from hoptrain.engine.store import FolderWriter, open_folder
 from hoptrain.engine.transforms.hop_features import checksum_of, row_blocks
@@ -45,7 +45,7 @@ def make_features(graph: Graph, kind: MadeFeatures) -> Array:
 
     def write(writer: FolderWriter) -> None:
         if kind == "walks":
-            check_room(writer.folder, 4 * WIDTH * graph.num_nodes)
+            check_disk_space(writer.folder, 4 * WIDTH * graph.num_nodes)
         writer.add("x", walk_features(graph) if kind == "walks" else degree_features(graph))
 
     path = convert_once(f"features-{kind}-{_VERSION}-{graph.num_nodes}-{checksum_of(graph.indptr, graph.indices):08x}", KIND, write)

@@ -30,7 +30,7 @@ def exclusive_scan(launch, rows, capacity, begin, end, base, sums, totals):
     launch.rows(add_sums, capacity, rows, begin, end, sums, totals)
 
 
-def scan_into_room(launch, rows, capacity, bounds, sums, needed, room, end, counters):
+def scan_into_buffer(launch, rows, capacity, bounds, sums, needed, buffer_size, end, counters):
     """Scan counts as ``exclusive_scan`` does, for a buffer that may be too small. If so, the hop is made empty for the whole bulk.
 
     The host knows no upper bound of the totals, so it allocates a buffer that was large enough for the bulks so far.
@@ -42,13 +42,13 @@ def scan_into_room(launch, rows, capacity, bounds, sums, needed, room, end, coun
         bounds: Arrays ``begin``, ``end`` and ``base`` of the scan; ``end`` is changed if the buffer is too small.
         sums: (K, at least capacity / block, rounded up) int64 scratch memory.
         needed: (K,) int64, receives the totals.
-        room: Capacity of the buffer, the maximum of a total.
-        end: (K,) int64, receives the totals, or ``base`` if a total exceeds ``room``.
+        buffer_size: Capacity of the buffer, the maximum of a total.
+        end: (K,) int64, receives the totals, or ``base`` if a total exceeds ``buffer_size``.
         counters: int64 counters of requests that are already grouped, see ``void_if_crowded``.
     """
     exclusive_scan(launch, rows, capacity, *bounds, sums, needed)
     low, high, base = bounds
-    launch.flat(void_if_crowded, 1, needed, base, room, low, high, end, counters)
+    launch.flat(void_if_crowded, 1, needed, base, buffer_size, low, high, end, counters)
 
 
 @device_function
@@ -121,8 +121,8 @@ def add_sums(rows, begin, end, sums, totals):
 
 
 @cuda_kernel("void(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])")
-def void_if_crowded(needed, base, room, low, high, end, counters):
-    """Set ``end`` to ``needed`` if all batches fit into ``room``; otherwise make this and all later hops of the bulk empty.
+def void_if_crowded(needed, base, buffer_size, low, high, end, counters):
+    """Set ``end`` to ``needed`` if all batches fit into ``buffer_size``; otherwise make this and all later hops of the bulk empty.
 
     It is launched with one block. If they do not fit, the results of the bulk are wrong, but nothing is written beyond the buffers: the host reads
     ``needed``, enlarges the buffers and queues the bulk again.
@@ -130,7 +130,7 @@ def void_if_crowded(needed, base, room, low, high, end, counters):
     Args:
         needed: (K,) end of the hop's edges.
         base: (K,) beginning of the hop's edges.
-        room: Capacity of the buffer, the maximum of ``needed``.
+        buffer_size: Capacity of the buffer, the maximum of ``needed``.
         low: (K,) first request.
         high: (K,) end of the requests; set to ``low`` if a batch does not fit.
         end: (K,), receives ``needed``, or ``base`` if a batch does not fit.
@@ -138,7 +138,7 @@ def void_if_crowded(needed, base, room, low, high, end, counters):
     """
     crowded = False
     for b in range(len(needed)):
-        crowded = crowded or needed[b] > room
+        crowded = crowded or needed[b] > buffer_size
     for b in range(cuda.threadIdx.x, len(needed), cuda.blockDim.x):
         end[b] = base[b] if crowded else needed[b]
         if crowded:

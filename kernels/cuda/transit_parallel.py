@@ -39,14 +39,14 @@ def draw_by_transit(launch, graph, requests, capacity, draw, output, groups):
 
 
 @shared
-def staging_pays(units, degree, fanout, mode, room, id_bytes, sector_bytes):
-    """Return whether a list of ``degree`` ids fits into ``room`` ids of shared memory, and copying it moves fewer bytes than ``units`` units read.
+def staging_pays(units, degree, fanout, mode, capacity, id_bytes, sector_bytes):
+    """Return whether a list of ``degree`` ids fits into ``capacity`` ids of shared memory, and copying it moves fewer bytes than ``units`` units read.
 
     Units that take all edges read ids in order; a random draw reads a whole sector for one id.
     """
     draws = units * min(degree, unit_size(degree, fanout, mode))
     read = draws * (id_bytes if takes_all(degree, fanout, mode != DISTINCT) else sector_bytes)
-    return degree <= room and read > degree * id_bytes
+    return degree <= capacity and read > degree * id_bytes
 
 
 @device_function
@@ -94,7 +94,7 @@ def transit_threads(
 )
 def transit_blocks(
     indptr, indices, threshold, alias, transits, sizes, starts, classes, members, counters,
-    fanout, mode, address, kind, room, id_bytes, sector_bytes, out_indptr, out_edges, out_neighbors,
+    fanout, mode, address, kind, capacity, id_bytes, sector_bytes, out_indptr, out_edges, out_neighbors,
 ):  # fmt: skip
     """Process the transit nodes of class ``kind``. Blocks with the same x share a node, and y selects a block's part of the units."""
     staged = cuda.shared.array(0, indices.dtype)
@@ -108,7 +108,7 @@ def transit_blocks(
         first = cuda.blockIdx.y * share
         last = min(work, first + share)
         adjacency, shift = indices, begin
-        if staging_pays(last - first, degree, fanout, mode, room, id_bytes, sector_bytes):
+        if staging_pays(last - first, degree, fanout, mode, capacity, id_bytes, sector_bytes):
             adjacency, shift = staged, np.int64(0)
             j = cuda.threadIdx.x
             while j < degree:

@@ -43,9 +43,9 @@ class Frontier:
         frontier.enter_seeds(check_seeds(graph, seeds))
         return frontier
 
-    def nodes(self, room: int = 0) -> Array:
-        """Return the array (num_nodes + ``room``,) of the nodes found so far, with free space for ``room`` further nodes."""
-        return self.workspace.array(self.name, self.num_nodes + room, self.dtype, keep=self.num_nodes)
+    def nodes(self, extra: int = 0) -> Array:
+        """Return the array (num_nodes + ``extra``,) of the nodes found so far, with free space for ``extra`` further nodes."""
+        return self.workspace.array(self.name, self.num_nodes + extra, self.dtype, keep=self.num_nodes)
 
     def enter_seeds(self, seeds: Array) -> None:
         """Begin with the seeds (B,), possibly none, whose dtype and range were checked.
@@ -62,10 +62,10 @@ class Frontier:
 
     def relabel(self, sources: Array) -> None:
         """Turn ``sources`` (M,) from global into local ids, in place, and append new sources to the nodes."""
-        nodes = self.make_room(len(sources))
+        nodes = self.reserve(len(sources))
         self.num_nodes = relabel(sources, 0, len(sources), self.table.view(), nodes, self.num_nodes)
 
-    def make_room(self, most: int) -> Array:
+    def reserve(self, most: int) -> Array:
         """Return the array of nodes, with space in array and table for ``most`` more nodes, and for the entry that relabelling writes past the last node."""
         last = self.num_nodes
         self.table.reserve(self.nodes(), last, min(last + most, self.num_graph_nodes))

@@ -70,7 +70,7 @@ def _sample(hop: Hop, sources: Frontier) -> int:
         return hop.num_edges
     scratch = scratch_for(hop.workspace, hop.rule)
     if hop.is_loop and not is_distinct_by_weight(hop.rule) and not _is_share(hop.rule):
-        nodes, number, table = sources.make_room(capacity), sources.num_nodes, sources.table.view()
+        nodes, number, table = sources.reserve(capacity), sources.num_nodes, sources.table.view()
         of_hop = hop.first, hop.last, hop.rule, hop.address, table, scratch, hop.edges, hop.num_edges
         sampled: tuple[int, int] = kernels.sample_hop(hop.columns, nodes, number, *of_hop)
         sources.num_nodes, total = sampled

@@ -129,8 +129,8 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
         self.num_edges = [self.sizes[f"edges{hop}"] for hop in self.hops]
         self.schedule, self.edges, self.order = [], list[BulkEdges](), Order(0, self.zeros, self.zeros)
         # If hops take all edges, the upper bound of the nodes of trees is too large for a table.
-        room = None if self.has_trees and (min(self.fanouts) < 0 or self.host_graph.indices.dtype != np.int32) else self.most_known
-        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, room=room, trees=self.num_trees)
+        capacity = None if self.has_trees and (min(self.fanouts) < 0 or self.host_graph.indices.dtype != np.int32) else self.most_known
+        self.frontier = DeviceFrontier(self, self.most_nodes, self.id_dtype, capacity=capacity, trees=self.num_trees)
         self.frontier.enter_seeds(self.brought["seeds"], self.most_seeds, self.num_nodes[0])
         # Upper bounds for a batch: nodes that the previous hop found, and edges so far in arrays that hops share.
         self.fresh, self.num_shared_edges = self.known, 0
@@ -173,17 +173,17 @@ class FixedSizeSampler(DeviceSampler[MiniBatch]):
         before = self.num_shared_edges if shares else 0
         if fanout < 0:
             guess = before + min(self.most_edges, FEW_EDGES * requests)
-            room = self.scan_into_room(f"needed{hop}", guess, indptr, requests, (low, high, base), end, self.order.counters)
-            most = min(room, self.most_edges)
+            buffer_size = self.scan_into_buffer(f"needed{hop}", guess, indptr, requests, (low, high, base), end, self.order.counters)
+            most = min(buffer_size, self.most_edges)
         else:
             exclusive_scan(self.launch, indptr, requests, low, high, base, self.sums(requests), end)
-            most, room = requests * fanout, before + requests * fanout
-        edge_ids = self.matrix(f"edge_ids{name}", room, id_dtype(self.num_graph_edges), keep=shares)
-        indices = self.matrix(f"indices{name}", room, self.id_dtype, keep=shares)
+            most, buffer_size = requests * fanout, before + requests * fanout
+        edge_ids = self.matrix(f"edge_ids{name}", buffer_size, id_dtype(self.num_graph_edges), keep=shares)
+        indices = self.matrix(f"indices{name}", buffer_size, self.id_dtype, keep=shares)
         weights = self._draw((self.nodes, low, high), requests, draw, (indptr, edge_ids, indices))
 
         self.frontier.relabel(indices, most, (base, end), *self.num_nodes[hop : hop + 2])
-        self.fresh, self.num_shared_edges = min(self.most_nodes, most), room
+        self.fresh, self.num_shared_edges = min(self.most_nodes, most), buffer_size
         edges = BulkEdges(indptr, edge_ids, indices, weights)
         self.edges = [edges] if shares else [*self.edges, edges]
 

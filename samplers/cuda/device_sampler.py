@@ -26,7 +26,7 @@ from hoptrain.engine.columns import RelationColumns
 from hoptrain.engine.gpu_memory.device_store import DeviceGraph, choose_placement, to_device
 from hoptrain.engine.gpu_memory.device_stream import Buffers
 from hoptrain.kernels.cuda.launch import MAX_BATCHES, Launch
-from hoptrain.kernels.cuda.scan import scan_into_room
+from hoptrain.kernels.cuda.scan import scan_into_buffer
 from hoptrain.kernels.cuda.stamped import EMPTY, FEW_PROBES, PackedFields, StampedTable
 from hoptrain.kernels.cuda.thresholds import THRESHOLDS
 from hoptrain.samplers.batch.minibatch import HeteroMiniBatch, MiniBatch
@@ -264,7 +264,7 @@ class DeviceSampler(ABC, Generic[Batch]):
         """Return the buffer ``name`` (K, ``width``), or wider; with ``keep`` it keeps its contents if it grows during a bulk."""
         return self.buffers.array(name, (self.num_batches, width), dtype, keep=keep)
 
-    def scan_into_room(
+    def scan_into_buffer(
         self, size: str, guess: int, counts: Any, requests: int, bounds: tuple[Any, Any, Any], end: Any, counters: Any = None
     ) -> int:
         """Turn edge counts of requests whose sum has no bound into offsets, as ``exclusive_scan`` does. Return the capacity for edges.
@@ -280,22 +280,22 @@ class DeviceSampler(ABC, Generic[Batch]):
             end: (K,) receives the end of the edges.
             counters: counters of requests that are already grouped.
         """
-        room = self.capacity(size, guess)
+        capacity = self.capacity(size, guess)
         counters = self.sizes["zeros"] if counters is None else counters
-        scan_into_room(self.launch, counts, requests, bounds, self.sums(requests), self.sizes[size], room, end, counters)
-        return room
+        scan_into_buffer(self.launch, counts, requests, bounds, self.sums(requests), self.sizes[size], capacity, end, counters)
+        return capacity
 
     def sums(self, items: int) -> Any:
         """Return the scratch buffer of a scan over ``items``."""
         return self.matrix("sums", -(-items // self.thresholds.block), np.int64)
 
-    def table(self, name: str, room: int, dtype: DTypeLike) -> tuple[Any, Any]:
-        """Return a relabelling table for ``room`` nodes of a batch, which is at most half full."""
-        size = self._table_size(room)
+    def table(self, name: str, capacity: int, dtype: DTypeLike) -> tuple[Any, Any]:
+        """Return a relabelling table for ``capacity`` nodes of a batch, which is at most half full."""
+        size = self._table_size(capacity)
         return self.matrix(f"{name}.keys", size, dtype), self.matrix(f"{name}.values", size, self.dtype)
 
-    def _table_size(self, room: int) -> int:
-        return 1 << (2 * max(1, room) - 1).bit_length()
+    def _table_size(self, capacity: int) -> int:
+        return 1 << (2 * max(1, capacity) - 1).bit_length()
 
     def span(self) -> int:
         """Return an upper bound, with the present capacities, of the numbers stored in the bulk's tables; by default the bound given to ``begin_tables``."""
@@ -309,9 +309,9 @@ class DeviceSampler(ABC, Generic[Batch]):
             self.given |= dict(zip(names, self.tables.begin(self.launch, span, len(names)), strict=True))
 
     def stamped_table(
-        self, name: str, room: int, num_graph_nodes: int, dtype: np.dtype[Any], trees: int | None = None, start: str = "start"
+        self, name: str, capacity: int, num_graph_nodes: int, dtype: np.dtype[Any], trees: int | None = None, start: str = "start"
     ) -> StampedTable | None:
-        """Return a relabelling table for ``room`` nodes of a batch. It is never cleared; the numbers in it begin with the size ``start``.
+        """Return a relabelling table for ``capacity`` nodes of a batch. It is never cleared; the numbers in it begin with the size ``start``.
 
         It has an entry for every node of the graph, unless a hash table would be smaller or the tables of two batches would not fit the device's
         cache. Then it is a packed hash table, as large as was enough so far. With ``trees`` nodes are keys: a node id of 32 bits in one of that many
@@ -320,13 +320,13 @@ class DeviceSampler(ABC, Generic[Batch]):
         if not self._stamps:
             return None
         first, tables = self.sizes[start], self.tables
-        of_room = self._table_size(room) * (dtype.itemsize + self.dtype.itemsize)
-        if trees is None and 4 * num_graph_nodes <= min(of_room, self.thresholds.cache_bytes // 2):
+        table_bytes = self._table_size(capacity) * (dtype.itemsize + self.dtype.itemsize)
+        if trees is None and 4 * num_graph_nodes <= min(table_bytes, self.thresholds.cache_bytes // 2):
             return StampedTable(first, tables.entries(self.buffers, self.launch, f"{name}.entries", num_graph_nodes))
         if trees is None and dtype != np.int32:
             return None
         parts = trees or 1
-        size = self._table_size(-(-room // (tables.share * parts)))
+        size = self._table_size(-(-capacity // (tables.share * parts)))
         entries = tables.entries(self.buffers, self.launch, f"{name}.words", 2 * size * parts)
         if trees is None:
             size = entries.shape[1] // 2  # the actual size, since an earlier bulk may have enlarged the table

@@ -31,7 +31,7 @@ class DeviceFrontier:
         id_dtype: np.dtype[Any],
         name: str = "",
         *,
-        room: int | None = None,
+        capacity: int | None = None,
         trees: int | None = None,
         start: str = "start",
     ) -> None:
@@ -42,13 +42,13 @@ class DeviceFrontier:
             most: most nodes that a batch can have.
             id_dtype: dtype of global node ids.
             name: suffix of the names of its buffers.
-            room: most nodes of a batch of this bulk, to use a table that is never cleared; None to use one that is cleared.
+            capacity: most nodes of a batch of this bulk, to use a table that is never cleared; None to use one that is cleared.
             trees: number of trees, if nodes are keys (node ids of int32 in trees); None if they are node ids below ``most``.
             start: name of the size with which numbers in a table that is never cleared begin.
         """
         self.known = 0
         self._work, self._most, self._id_dtype, self._name = work, most, id_dtype, name
-        self.stamped = None if room is None else work.stamped_table(f"table{name}", room, most, id_dtype, trees, start)
+        self.stamped = None if capacity is None else work.stamped_table(f"table{name}", capacity, most, id_dtype, trees, start)
 
     def enter_seeds(self, given: Any, known: int, num_nodes: Any) -> None:
         """Queue the entry of the seeds ``given`` (K, ``known`` or more). The size "repeated" becomes the position of the first repeated seed."""
@@ -63,9 +63,9 @@ class DeviceFrontier:
             enter(work.launch, given, num_nodes, self.known, self.stamped, self.nodes)
             find_repeated_stamped(work.launch, self.nodes, num_nodes, self.known, self.stamped, work.sizes["repeated"])
 
-    def _reserve(self, room: int, num_nodes: Any) -> tuple[Any, Any]:
-        """Return the relabelling table, enlarged to ``room`` nodes if necessary. A new table gets the first ``num_nodes`` nodes again."""
-        launch, table = self._work.launch, self._work.table(f"table{self._name}", room, self._id_dtype)
+    def _reserve(self, capacity: int, num_nodes: Any) -> tuple[Any, Any]:
+        """Return the relabelling table, enlarged to ``capacity`` nodes if necessary. A new table gets the first ``num_nodes`` nodes again."""
+        launch, table = self._work.launch, self._work.table(f"table{self._name}", capacity, self._id_dtype)
         if self.table is None or any(now is not before for now, before in zip(table, self.table, strict=True)):
             clear_table(launch, *table)
             if self.table is not None:
@@ -79,15 +79,15 @@ class DeviceFrontier:
         There are at most ``most`` sources for each batch, and at most ``fresh`` new ones, by default ``most``.
         """
         work, (begin, end) = self._work, edges
-        room = min(self._most, self.known + (most if fresh is None else fresh))
-        self.nodes = work.matrix(f"nodes{self._name}", room, self._id_dtype, keep=True)
+        capacity = min(self._most, self.known + (most if fresh is None else fresh))
+        self.nodes = work.matrix(f"nodes{self._name}", capacity, self._id_dtype, keep=True)
         if self.stamped is None:
-            table, scratch = self._reserve(room, num_before), work.relabel_scratch(sources.shape[1])
-            relabel(work.launch, sources, self.nodes, most, begin, end, room, table, scratch, num_before, num_after)
+            table, scratch = self._reserve(capacity, num_before), work.relabel_scratch(sources.shape[1])
+            relabel(work.launch, sources, self.nodes, most, begin, end, capacity, table, scratch, num_before, num_after)
         else:
             sums = work.sums(sources.shape[1])
-            relabel_stamped(work.launch, sources, self.nodes, most, begin, end, room, self.stamped, sums, num_before, num_after)
-        self.known = room
+            relabel_stamped(work.launch, sources, self.nodes, most, begin, end, capacity, self.stamped, sums, num_before, num_after)
+        self.known = capacity
 
     def forget(self, known: int, num_nodes: Any, start: Any) -> None:
         """Queue the removal of all but the first ``num_nodes`` nodes, at most ``known``; numbers in ``stamped`` begin with ``start`` from now on."""

@@ -68,8 +68,8 @@ class LayerSampler(DynamicSizeSampler):
 
     def span(self) -> int:
         """Return an upper bound of the numbers stored in the tables of candidates. They restart in each hop."""
-        rooms = (max(self._few_listed(hop), self.capacities.get(f"in_edges{hop}", 0)) for hop in self.hops)
-        return max((min(room, self.num_graph_nodes) + room for room in rooms), default=0) + 2
+        capacities = (max(self._few_listed(hop), self.capacities.get(f"in_edges{hop}", 0)) for hop in self.hops)
+        return max((min(capacity, self.num_graph_nodes) + capacity for capacity in capacities), default=0) + 2
 
     def uploads(self) -> dict[str, Upload]:
         """Return the seeds of each batch as the upload "seeds"."""
@@ -101,14 +101,14 @@ class LayerSampler(DynamicSizeSampler):
     def list_candidates(self, hop: int, offsets: Any) -> tuple[Any, Any]:
         """Return the distinct in-neighbours of the destinations in order of first appearance, and for each in-edge the index of its source."""
         launch, sizes, zeros = self.launch, self.sizes, self.sizes["zeros"]
-        room = self.capacity(f"in_edges{hop}", self._few_listed(hop))
-        listed, sources = sizes[f"listed{hop}"], self.matrix("sources", room, self.id_dtype)
-        launch.rows(kernels.limit, 1, sizes[f"in_edges{hop}"], room, listed)
+        capacity = self.capacity(f"in_edges{hop}", self._few_listed(hop))
+        listed, sources = sizes[f"listed{hop}"], self.matrix("sources", capacity, self.id_dtype)
+        launch.rows(kernels.limit, 1, sizes[f"in_edges{hop}"], capacity, listed)
         graph = self.graph.indptr, self.graph.indices
-        launch.rows(kernels.list_sources, room, *graph, self.nodes, sizes[f"nodes{hop}"], offsets, listed, sources)
-        most, start = min(room, self.num_graph_nodes), ("start", *self.restarts)[hop]
-        candidates = DeviceFrontier(self, self.num_graph_nodes, self.id_dtype, ".candidates", room=most, start=start)
-        candidates.relabel(sources, room, (zeros, listed), zeros, sizes[f"candidates{hop}"])
+        launch.rows(kernels.list_sources, capacity, *graph, self.nodes, sizes[f"nodes{hop}"], offsets, listed, sources)
+        most, start = min(capacity, self.num_graph_nodes), ("start", *self.restarts)[hop]
+        candidates = DeviceFrontier(self, self.num_graph_nodes, self.id_dtype, ".candidates", capacity=most, start=start)
+        candidates.relabel(sources, capacity, (zeros, listed), zeros, sizes[f"candidates{hop}"])
         return candidates.nodes, sources
 
     def _few_listed(self, hop: int) -> int:
@@ -122,21 +122,21 @@ class LayerSampler(DynamicSizeSampler):
         The values of ``table`` are indices into ``vertices`` (global ids) and ``weights``.
         """
         launch, sizes, zeros, known = self.launch, self.sizes, self.sizes["zeros"], self.known[hop]
-        room, parts = self.capacity(f"edges{hop}", min(FEW_EDGES * known, max(1, self.num_graph_edges))), self.given[f"parts{hop}"]
-        indptr, edge_ids = self.matrix(f"indptr{hop}", known + 1, self.dtype), self.matrix(f"edge_ids{hop}", room, self.edge_dtype)
-        indices = self.matrix(f"indices{hop}", room, self.id_dtype)
+        capacity, parts = self.capacity(f"edges{hop}", min(FEW_EDGES * known, max(1, self.num_graph_edges))), self.given[f"parts{hop}"]
+        indptr, edge_ids = self.matrix(f"indptr{hop}", known + 1, self.dtype), self.matrix(f"edge_ids{hop}", capacity, self.edge_dtype)
+        indices = self.matrix(f"indices{hop}", capacity, self.id_dtype)
         graph, scratch = (self.graph.indptr, self.graph.indices), (self.matrix("hits", parts + 1, self.dtype), self.sums(parts), zeros)
         pick_wanted(
             launch, graph, self.nodes, sizes[f"nodes{hop}"], offsets, table, (parts, sizes[f"parts{hop}"]), scratch,
             (indptr, edge_ids, indices), sizes[f"edges{hop}"],
         )  # fmt: skip
         kept, edge_weights = sizes[f"kept{hop}"], None
-        launch.rows(kernels.limit, 1, sizes[f"edges{hop}"], room, kept)
+        launch.rows(kernels.limit, 1, sizes[f"edges{hop}"], capacity, kept)
         if weights is not None:
-            edge_weights = self.matrix(f"weights{hop}", room, np.int32)
-            launch.rows(kernels.take, room, weights, kept, indices, edge_weights)
-        launch.rows(kernels.take, room, vertices, kept, indices, indices)
-        self.frontier.relabel(indices, room, (zeros, kept), sizes[f"nodes{hop}"], sizes[f"nodes{hop + 1}"], self.layer_sizes[hop])
+            edge_weights = self.matrix(f"weights{hop}", capacity, np.int32)
+            launch.rows(kernels.take, capacity, weights, kept, indices, edge_weights)
+        launch.rows(kernels.take, capacity, vertices, kept, indices, indices)
+        self.frontier.relabel(indices, capacity, (zeros, kept), sizes[f"nodes{hop}"], sizes[f"nodes{hop + 1}"], self.layer_sizes[hop])
         return BulkEdges(indptr, edge_ids, indices, edge_weights)
 
     def batches(self) -> Bulk[MiniBatch]:

@@ -150,12 +150,12 @@ def compute_distribution(graph: Graph, nodes: Array, kind: int, workspace: Works
         scores: (V,) uint32 that multiply the keys, or None.
     """
     num_edges = total_degree(graph.indptr, nodes, len(nodes))
-    room = min(num_edges, graph.num_nodes)
+    capacity = min(num_edges, graph.num_nodes)
     bits = KEY_BITS - len(nodes).bit_length() - (0 if scores is None else SCORE_BITS)
     # one element more, since relabelling writes one element past the last
-    candidates = workspace.array("candidates", room + 1, graph.indices.dtype)
-    sums = workspace.array("candidate_keys", room, np.uint64)
-    workspace.table.start(graph.num_nodes, max(room, 1))
+    candidates = workspace.array("candidates", capacity + 1, graph.indices.dtype)
+    sums = workspace.array("candidate_keys", capacity, np.uint64)
+    workspace.table.start(graph.num_nodes, max(capacity, 1))
     neighbors = workspace.array("layer_neighbors", kernels.CHUNK, graph.indices.dtype)
     shares = workspace.array("layer_shares", kernels.CHUNK, np.uint64)
     table = workspace.table.view()
@@ -173,14 +173,14 @@ def _connect(graph: Graph, frontier: Frontier, draws: kernels.Draws, total: np.u
     used the relabelling table, so the destinations are entered again.
     """
     workspace, num_dst = frontier.workspace, frontier.num_nodes
-    room = num_dst + len(draws.vertices)
+    capacity = num_dst + len(draws.vertices)
     frontier.forget(num_dst)
     most = total_degree(graph.indptr, frontier.nodes(), num_dst)
-    nodes = frontier.make_room(len(draws.vertices))
+    nodes = frontier.reserve(len(draws.vertices))
     known = kernels.LayerNodes(
-        counts=workspace.array("draw_counts", room, np.int32),
-        weights=workspace.array("draw_weights", room, np.float32),
-        places=workspace.array("draw_places", room, graph.indices.dtype),
+        counts=workspace.array("draw_counts", capacity, np.int32),
+        weights=workspace.array("draw_weights", capacity, np.float32),
+        places=workspace.array("draw_places", capacity, graph.indices.dtype),
     )
     edges = kernels.LayerEdges(
         indptr=workspace.array(f"indptr{hop}", num_dst + 1, id_dtype(most + 1)),

@@ -52,13 +52,13 @@ class ExternalBatchSampler(StepSchedule):
 
     def give(self, step: int, items: Array) -> None:
         """Set the items (B,) of a step."""
-        begin, room, _ = self._entry(step)
-        if len(items) > room:
-            begin, room = self._end, len(items) * 5 // 4
-            self._end += room
+        begin, capacity, _ = self._entry(step)
+        if len(items) > capacity:
+            begin, capacity = self._end, len(items) * 5 // 4
+            self._end += capacity
         if self._end > len(self._plan):
             self._plan = np.memmap(str(self._file.filename), np.int64, "r+", shape=(2 * self._end,))
-        self._entry(step)[:] = begin, room, len(items)
+        self._entry(step)[:] = begin, capacity, len(items)
         np.copyto(self._plan[begin : begin + len(items)], items)
 
     @property

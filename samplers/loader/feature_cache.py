@@ -209,15 +209,15 @@ class FeatureCache:
             if apart is None and are_edges_read(task, memory, files):
                 task.edges = edge_files(task)
             names, is_read = [*files, *held_whole(task.stores, files)], task.edges is not None
-            room, said = (memory, "") if memory else memory_left(task, names, num_workers, worker_options, len(ranks))
+            available, said = (memory, "") if memory else memory_left(task, names, num_workers, worker_options, len(ranks))
             steps = prefetch_steps // (WINDOWS if columns is None else PARTED_WINDOWS) or 1
             messages = None if apart is None else Messages.of(task, apart, ranks, columns is None, steps)
             share = EDGE_SHARE if is_read else SAMPLE_SHARE if columns is None else 0
-            budget = budget_of(task.stores, files, room, share, memory is None, messages)
+            budget = budget_of(task.stores, files, available, share, memory is None, messages)
             tables = budget.tables()
             log_budget(said, budget, tables, prefetch_steps)
             in_flight = steps_in_flight(task, budget.of_samples // HANDED_SHARE, len(ranks)) if is_read else IN_FLIGHT
-            window = messages.window(room) if messages else 1
+            window = messages.window(available) if messages else 1
             return _Shared(SharedRows.make(tables, len(ranks)), window, in_flight, is_read, budget)
 
         made = _made_or_found(make, schedule.rank, ranks, meeting)
@@ -289,7 +289,7 @@ class FeatureCache:
         return [] if self._pool is None else self._pool.pids()
 
     @property
-    def has_room(self) -> bool:
+    def holds_all(self) -> bool:
         """True if the cache has space for all rows that are not in memory without it."""
         tables = [] if self.shared is None else self.shared.tables
         wanted = [num_elsewhere(rows.file) for rows in self.rows.values()]

@@ -69,9 +69,9 @@ def keep_hot_rows(
     own = num_cached(size, len(store), row_bytes)
     need = own * row_bytes + len(store) * 4
     task.sampler.driver(task.graph, task.workspace)  # copies the graph to the GPU first, since the cache gets the memory that is left
-    _check_room(size, need)
+    _check_fits(size, need)
     counts, number, of = count_rows(task, len(store), bulk, epoch, counted)
-    _check_room(size, need)  # checked again, after sampling has allocated its memory
+    _check_fits(size, need)  # checked again, after sampling has allocated its memory
     meeting, parts, hot = task.workspace.meeting, None, hottest(counts, own)
     group = [0] if meeting is None else peer_group(meeting)
     if meeting is not None:
@@ -88,7 +88,7 @@ def keep_hot_rows(
     return rates
 
 
-def _check_room(size: float | str, need: int) -> None:
+def _check_fits(size: float | str, need: int) -> None:
     free = free_memory()
     if need > free:
         raise InputError(

@@ -197,13 +197,13 @@ class Messages(NamedTuple):
 
     def window(self, memory: int) -> int:
         """Return the number of steps of a window if the cache has ``memory`` bytes."""
-        return max(1, self._room(memory) // self._of_step)
+        return max(1, self._message_bytes(memory) // self._of_step)
 
     def num_bytes(self, memory: int) -> int:
         """Return how many of the cache's ``memory`` bytes do not hold rows: the bytes of messages and of the plan's table of slots."""
-        return self._places + self._room(memory)
+        return self._places + self._message_bytes(memory)
 
-    def _room(self, memory: int) -> int:
+    def _message_bytes(self, memory: int) -> int:
         return min(self.most * self._of_step, max(0, memory - self._places - bytes_for(0, self.num_rows, self.row_bytes)) // 2)
 
     @property

@@ -27,7 +27,7 @@ from hoptrain.samplers.hetero import Fanouts, HeteroFanoutSampler, no_relation_h
 from hoptrain.samplers.hops import Drawn, EdgeReader, GrowingBatch, Request, Step
 
 _MOST_ROUNDS = 100
-LEAST_ROOM = 1024
+MIN_CAPACITY = 1024
 """Number of edges for which a hop allocates memory at first, in addition to the expected number."""
 EDGES_PER_WORD = 2
 """Minimum number of edges that a hop reads, per node of the graph, for which the random words of all nodes are computed in advance."""
@@ -379,10 +379,10 @@ class LaborHop:
         dtypes = {"edge_ids": id_dtype(graph.num_edges), "indices": graph.indices.dtype, "weights": np.dtype(np.float32)}
         cursor, is_done = kernels.Cursor(0, 0, 0), False
         mean = -(-graph.num_edges // max(1, graph.num_nodes))
-        room = num_dst * min(wanted(mean, self.fanout), mean) + LEAST_ROOM
+        capacity = num_dst * min(wanted(mean, self.fanout), mean) + MIN_CAPACITY
         while not is_done:
-            room *= 2
-            arrays = [workspace.array(f"{what}{name}", room, dtype, keep=cursor.num_edges) for what, dtype in dtypes.items()]
+            capacity *= 2
+            arrays = [workspace.array(f"{what}{name}", capacity, dtype, keep=cursor.num_edges) for what, dtype in dtypes.items()]
             cursor = kernels.Cursor(*keep(cursor, kernels.KeptEdges(indptr, *arrays)))
             is_done = cursor.destination == num_dst
         return kernels.KeptEdges(indptr, *arrays), cursor.num_edges

@@ -79,8 +79,8 @@ class TimedDraws(NamedTuple):
             drawn = columns, sources.nodes(most), last, first, last, bounds, trees, rule, batch.at(step), scratch, edges, total
             sources.num_nodes, total = kernels.sample_path_hop(*drawn)
         elif most:
-            nodes, before = sources.make_room(most), sources.num_nodes
-            # make_room may reallocate, and the destinations may be of the same type: get their nodes only now.
+            nodes, before = sources.reserve(most), sources.num_nodes
+            # reserve may reallocate, and the destinations may be of the same type: get their nodes only now.
             known, table = destinations.nodes(), sources.table.view()
             sources.num_nodes, total = kernels.sample_hop(
                 columns, known, nodes, before, first, last, bounds, rule, batch.at(step), table, scratch, edges, total

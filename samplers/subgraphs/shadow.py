@@ -179,13 +179,13 @@ class ShadowPPRSampler(DisjointSampler):
         self, graph: Graph, num_seeds: int, address: HopAddress, own: kernels.Own, sets: kernels.Sets, workspace: Workspace
     ) -> None:
         """Find the nodes of each seed's subgraph; see ``DisjointSampler.find_sets``."""
-        room = len(own.members)
+        capacity = len(own.members)
         push = kernels.Push(
-            residue=workspace.array("residue", room, np.int64),
-            score=workspace.array("score", room, np.int64),
-            queue=workspace.array("queue", room, np.int32),
-            least=workspace.array("least", room, np.int64),
-            keys=workspace.array("keys", room, np.uint64),
+            residue=workspace.array("residue", capacity, np.int64),
+            score=workspace.array("score", capacity, np.int64),
+            queue=workspace.array("queue", capacity, np.int32),
+            least=workspace.array("least", capacity, np.int64),
+            keys=workspace.array("keys", capacity, np.uint64),
             found=workspace.array("found", 1, graph.indices.dtype),
         )
         kernels.pagerank_sets(graph.indptr, graph.indices, num_seeds, self.top, self._alpha, self._threshold, push, own, sets)

@@ -14,9 +14,9 @@ def least(accesses, num_slots):
     for rows in accesses:
         later = {}
         for kept, brought in best.items():
-            total, room = brought + len(set(rows) - set(kept)), sorted({*rows, *kept})
-            for size in range(min(num_slots, len(room)) + 1):
-                for choice in combinations(room, size):
+            total, candidates = brought + len(set(rows) - set(kept)), sorted({*rows, *kept})
+            for size in range(min(num_slots, len(candidates)) + 1):
+                for choice in combinations(candidates, size):
                     later[choice] = min(total, later.get(choice, total))
         best = later
     return min(best.values())

@@ -30,9 +30,9 @@ class Host:
     def array(self, values, dtype):
         """Return an array for kernels that starts at a cache line."""
         values = np.ascontiguousarray(values, dtype)
-        room = np.empty(values.nbytes + 128, np.uint8)
-        begin = -room.ctypes.data % 128
-        made = room[begin : begin + values.nbytes].view(dtype).reshape(values.shape)
+        memory = np.empty(values.nbytes + 128, np.uint8)
+        begin = -memory.ctypes.data % 128
+        made = memory[begin : begin + values.nbytes].view(dtype).reshape(values.shape)
         made[...] = values
         return made
 

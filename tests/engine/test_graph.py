@@ -104,7 +104,7 @@ def test_from_scipy_does_not_copy_csc():
     assert np.shares_memory(Graph.from_scipy(matrix).indices, matrix.indices)
 
 
-def test_from_scipy_with_unused_room():
+def test_from_scipy_with_unused_capacity():
     matrix = scipy.sparse.csc_array((np.ones(4), np.array([1, 0, 0, 0]), np.array([0, 1, 2])), shape=(2, 2))
     assert Graph.from_scipy(matrix).indices.tolist() == [1, 0]
 

@@ -130,7 +130,7 @@ ARRAYS = {
     "an id beyond the limit without num_nodes": Mistake(
         lambda: Graph.from_edges(np.array([2**62]), np.array([0])), value=str(2**62 + 1), rule="num_nodes nodes", remedy="gaps"
     ),
-    "ids with gaps that memory has no room for": Mistake(
+    "ids with gaps that do not fit in memory": Mistake(
         lambda: Graph.from_edges(GAPS, GAPS[::-1]),
         value="123,456,789,013",
         rule="num_nodes offsets GB",

@@ -53,9 +53,9 @@ class Record:
 
 def read() -> Record:
     """Return the record since ``forget``."""
-    room = LIBRARY.host_layer_record(None, ctypes.c_size_t(0)) + 4096  # other threads may add to it
-    text = ctypes.create_string_buffer(room)
-    LIBRARY.host_layer_record(text, ctypes.c_size_t(room))
+    size = LIBRARY.host_layer_record(None, ctypes.c_size_t(0)) + 4096  # other threads may add to it
+    text = ctypes.create_string_buffer(size)
+    LIBRARY.host_layer_record(text, ctypes.c_size_t(size))
     entries = (line.rpartition("=") for line in text.value.decode().splitlines())
     return Record(Counter({entry: int(number) for entry, _, number in entries}))
 

@@ -57,8 +57,8 @@ def install():
         "GLOBAL_MEMORY_BUS_WIDTH": 8,
     }
     device = Device(compute_capability=SESSION.capability, name="PTX on the CPU", id=0, **told)
-    room = SimpleNamespace(free=8 << 30, total=16 << 30)
-    context = SimpleNamespace(device=device, get_memory_info=lambda: room, synchronize=STREAM.synchronize)
+    free_memory = SimpleNamespace(free=8 << 30, total=16 << 30)
+    context = SimpleNamespace(device=device, get_memory_info=lambda: free_memory, synchronize=STREAM.synchronize)
     replaced = {
         "device_array": memory.device_array, "to_device": memory.to_device, "pinned_array": memory.pinned_array,
         "mapped_array": memory.mapped_array, "stream": lambda: STREAM, "synchronize": STREAM.synchronize, "select_device": lambda _: context,

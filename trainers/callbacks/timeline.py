@@ -138,7 +138,7 @@ class BatchTraceCallback(Callback):
         loader = trainer.train_dataloader
         if trainer.is_global_zero and isinstance(loader, EpochLoader) and self._timeline.run.num_batches:
             cores, cache = usable_cores(), getattr(loader, "feature_cache", None)
-            slow = None if cache is None else slow_rows(self._timeline.run, cache.filled, cache.wait_s, cache.has_room)
+            slow = None if cache is None else slow_rows(self._timeline.run, cache.filled, cache.wait_s, cache.holds_all)
             sentence = slow or bottleneck(self._timeline.run, loader.num_workers, cores, trainer.num_devices)
             print(f"rank 0's {sentence}" if trainer.world_size > 1 else sentence, flush=True)
 

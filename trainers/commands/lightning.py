@@ -48,7 +48,7 @@ from hoptrain.trainers.resume.checkpoints import (
     resume_in_folders_of,
 )
 from hoptrain.trainers.tasks import TASKS, Task, TaskName, task_of
-from hoptrain.trainers.tasks.options import check_folder, check_seed, check_share, check_trainer, check_trainer_options, no_room
+from hoptrain.trainers.tasks.options import check_folder, check_seed, check_share, check_trainer, check_trainer_options, unwritable
 from hoptrain.trainers.tasks.shared_data import share_of
 from hoptrain.trainers.watchdog.restarts import rejoin_process_group
 
@@ -461,4 +461,4 @@ def run(arguments: list[str], about: str = "train a model, then test its best ch
             raise KeyboardInterrupt from None
         raise
     except OSError as error:
-        raise no_room(error) or error from error
+        raise unwritable(error) or error from error

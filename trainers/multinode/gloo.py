@@ -36,14 +36,14 @@ class GlooExchange:
         """Send each process its message and return the received ones, as ``Exchange`` in ``hoptrain.engine.partition.exchange`` describes."""
         return exchange_by(self, to)
 
-    def swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
+    def swap(self, sent: Array, sizes: Sequence[int], reserve: Callable[[Sequence[int]], Array]) -> list[int]:
         """Send the data of one buffer and receive data into another, as ``Swap`` in ``hoptrain.engine.partition.exchange`` describes.
 
         Raises:
             InputError: the connection to another machine has broken.
         """
         try:
-            return self._swap(sent, sizes, room)
+            return self._swap(sent, sizes, reserve)
         except RuntimeError as error:  # torch raises no other class for broken connections
             text = " ".join(str(error).split())
             raise InputError(
@@ -51,12 +51,12 @@ class GlooExchange:
                 + explain_hint("rows")
             ) from None
 
-    def _swap(self, sent: Array, sizes: Sequence[int], room: Callable[[Sequence[int]], Array]) -> list[int]:
+    def _swap(self, sent: Array, sizes: Sequence[int], reserve: Callable[[Sequence[int]], Array]) -> list[int]:
         counts = [torch.zeros(self.size, dtype=torch.int64) for _ in range(self.size)]
         distributed.all_gather(counts, torch.tensor(sizes, dtype=torch.int64), group=self._group)
         of_all = torch.stack(counts).numpy()  # number of bytes that each rank (row) sends to each rank (column)
         came: list[int] = of_all[:, self.rank].tolist()
-        received, piece = room(came), MOST_BYTES // self.size
+        received, piece = reserve(came), MOST_BYTES // self.size
         if of_all.max() <= piece:
             self._all_to_all(received, sent, came, list(sizes))
             return came

@@ -18,7 +18,7 @@ MOST_RANKS_A_CORE = 8
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 """Allowed values of ``trainer.precision``. Other values would convert all tensors of a batch, including its node ids."""
 _LEAST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "check_val_every_n_epoch": 1, "num_nodes": 1, "log_every_n_steps": 0}
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 def check_seed(seed: Any) -> None:
@@ -139,9 +139,9 @@ def check_trainer(trainer: Trainer) -> None:
         )
 
 
-def no_room(error: OSError) -> InputError | None:
+def unwritable(error: OSError) -> InputError | None:
     """Return the message for a file that a run could not write because its device is full or read-only; None for other errors."""
-    if error.errno not in _NO_ROOM:
+    if error.errno not in _UNWRITABLE:
         return None
     place = error.filename or "a file of the run"
     return InputError(f"{place} cannot be written ({os.strerror(error.errno)}): free space on the device, and resume with --ckpt_path last")

@@ -14,7 +14,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, id_dtype, offset_dtype
 from hoptrain.engine.dataset import Dataset
-from hoptrain.engine.datasets.cache import check_room
+from hoptrain.engine.datasets.cache import check_disk_space
 from hoptrain.engine.errors import InputError, one_line
 from hoptrain.engine.files.untrusted import map_npy, read_npz
 from hoptrain.engine.graph import Graph
@@ -37,7 +37,7 @@ def write_binary(writer: FolderWriter, raw: Path, name: str, splits: Mapping[str
     """
     try:
         with zipfile.ZipFile(raw / "data.npz") as archive, tempfile.TemporaryDirectory(dir=writer.folder.parent) as scratch:
-            check_room(writer.folder, sum(member.file_size for member in archive.infolist()) * 5 // 4)
+            check_disk_space(writer.folder, sum(member.file_size for member in archive.infolist()) * 5 // 4)
             graph = _write_graph(writer, archive, Path(scratch))
             # a member of an .npz is a .npy file, which is also the format of the folder's arrays, so it is extracted directly
             x = _unpack(archive, "node_feat", writer.folder / "x.npy")

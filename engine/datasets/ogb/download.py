@@ -27,12 +27,12 @@ class Release(NamedTuple):
     archive: str
     gigabytes: float | None
     licence: str
-    room: str = "nodeproppred"
+    server_folder: str = "nodeproppred"
 
     @property
     def url(self) -> str:
         """URL of the archive."""
-        return f"{_URL}/{self.room}/{self.archive}.zip"
+        return f"{_URL}/{self.server_folder}/{self.archive}.zip"
 
 
 def download(release: Release, folder: Path) -> None:

@@ -77,10 +77,10 @@ def keep_evenly(indptr, indices, nodes, cursor, last, fanout, address, sources, 
 
     ``sources`` and ``words`` (LANES,) are scratch memory. Returns the cursor where the capacity of ``kept`` ran out, or the end.
     """
-    room = len(kept.edge_ids)
+    capacity = len(kept.edge_ids)
     while cursor.destination < last:
         lanes, edges, after = _fill_lanes(indptr, indices, nodes, cursor, last, fanout, sources)
-        if cursor.num_edges + edges >= room:
+        if cursor.num_edges + edges >= capacity:
             break
         source_words(sources, lanes, address, words)
         cursor = _keep_lanes(indptr, indices, nodes, cursor, after, fanout, sources, words, kept)

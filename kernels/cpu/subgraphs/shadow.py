@@ -138,14 +138,14 @@ def pagerank_sets(indptr, indices, num_seeds, top, alpha, threshold, push, own, 
 def _push_all(indptr, indices, start, alpha, threshold, push, own):
     """Push until every node is below its threshold of walks, and return the number of reached nodes."""
     members, residue, score, queue, least, found = own.members, push.residue, push.score, push.queue, push.least, push.found
-    table, room, size = next_table(own), len(push.queue), 0
+    table, capacity, size = next_table(own), len(push.queue), 0
     found[0] = start
     size = _reach(indptr, threshold, table, members, 0, push)
     residue[0], queue[0] = MASS, 0
     head, waiting = 0, 1 if least[0] <= MASS else 0
     while waiting > 0:
         place = np.int64(queue[head])
-        head = head + 1 if head + 1 < room else 0
+        head = head + 1 if head + 1 < capacity else 0
         waiting -= 1
         vertex = np.int64(members[place])
         begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])
@@ -162,7 +162,7 @@ def _push_all(indptr, indices, start, alpha, threshold, push, own):
             residue[other] = before + share
             if before < least[other] <= before + share:
                 tail = head + waiting
-                queue[tail if tail < room else tail - room] = other
+                queue[tail if tail < capacity else tail - capacity] = other
                 waiting += 1
     return size
 

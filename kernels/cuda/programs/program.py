@@ -26,18 +26,18 @@ def walk_kernel(next_edge, transit_of):
     """Make the kernel that runs the walks of a program; launch it by ``Launch.rows``.
 
     The arguments of the kernel are: parameters; indptr, indices, weights; nodes (K, N), the roots; count (K,) int64, the number of roots of each batch;
-    copies; address (4,) uint64; ``room``, the maximum number of walks of a batch; walks (``K * room``, steps + 1), filled with global ids, -1 after the end
-    of a walk; states; wrong (``note_wrong``), which receives step 0 and the first walk with an invalid edge.
+    copies; address (4,) uint64; ``max_walks``, the maximum number of walks of a batch; walks (``K * max_walks``, steps + 1), filled with global ids, -1 after
+    the end of a walk; states; wrong (``note_wrong``), which receives step 0 and the first walk with an invalid edge.
     """
     take_step = make_step(program_function, next_edge, transit_of)
 
     @program_kernel(next_edge, transit_of)
-    def walk(parameters, indptr, indices, weights, nodes, count, copies, address, room, walks, states, wrong):
+    def walk(parameters, indptr, indices, weights, nodes, count, copies, address, max_walks, walks, states, wrong):
         b = cuda.blockIdx.y
         thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         columns, where = (indptr, indices, weights), (address[0], address[1], address[2] + np.uint64(b))
         for w in range(thread, count[b] * copies, cuda.gridDim.x * cuda.blockDim.x):
-            row = b * room + w
+            row = b * max_walks + w
             root = nodes[b, w // copies]
             walks[row, 0] = root
             for i in range(states.shape[1]):
@@ -179,7 +179,7 @@ def move_together(indices, drawn, low, high, num_draws, offsets, out_edges, out_
 
 
 @id_kernel("void(ID[:, ::1], int64, int64[::1], int64, ID[:, ::1], int64[::1])")
-def list_nodes(walks, room, count, copies, out, num_entries):
+def list_nodes(walks, max_walks, count, copies, out, num_entries):
     """List the nodes of a batch's walks one after another; entries after the end of a walk are replaced by its root."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -188,16 +188,16 @@ def list_nodes(walks, room, count, copies, out, num_entries):
     if thread == 0:
         num_entries[b] = total
     for e in range(thread, total, cuda.gridDim.x * cuda.blockDim.x):
-        vertex = walks[b * room + e // width, e % width]
-        out[b, e] = vertex if vertex >= 0 else walks[b * room + e // width, 0]
+        vertex = walks[b * max_walks + e // width, e % width]
+        out[b, e] = vertex if vertex >= 0 else walks[b * max_walks + e // width, 0]
 
 
 @id_kernel("void(ID[:, ::1], int64, int64[::1], ID[:, ::1])")
-def mark_ends(walks, room, num_entries, out):
+def mark_ends(walks, max_walks, num_entries, out):
     """Set the entries after the end of each walk to -1."""
     b = cuda.blockIdx.y
     thread = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     width = walks.shape[1]
     for e in range(thread, num_entries[b], cuda.gridDim.x * cuda.blockDim.x):
-        if walks[b * room + e // width, e % width] < 0:
+        if walks[b * max_walks + e // width, e % width] < 0:
             out[b, e] = -1

@@ -67,14 +67,14 @@ def start_search(keys, values, members, residue, score, queue, w, seed):
 @device_function
 def push_edges(indptr, indices, begin, end, share, threshold, keys, values, members, residue, score, queue, w, size, head, waiting, buffer):
     """Add ``share`` walks to the source of each edge of a column. Return the number of reached nodes and of nodes that wait to be pushed."""
-    thread, room = cuda.threadIdx.x, queue.shape[1]
+    thread, capacity = cuda.threadIdx.x, queue.shape[1]
     for first in range(begin, end, cuda.blockDim.x):
         active = first + thread < end
         vertex, slot = np.int64(0), np.int64(-1)
         if active:
             vertex = np.int64(indices[first + thread])
             slot = np.int64(find_slot(keys, w, vertex))
-        place, num_new = enter_tile(values, w, slot, vertex, room, members, size, buffer)
+        place, num_new = enter_tile(values, w, slot, vertex, capacity, members, size, buffer)
         if active and place >= size:  # all threads of a new node write the same values
             residue[w, place] = 0
             score[w, place] = 0
@@ -96,7 +96,7 @@ def push_edges(indptr, indices, begin, end, share, threshold, keys, values, memb
         rank = block_scan(buffer, crossed)
         if crossed:
             slot = head + waiting + rank - 1
-            queue[w, slot - room if slot >= room else slot] = place
+            queue[w, slot - capacity if slot >= capacity else slot] = place
         waiting += buffer[cuda.blockDim.x - 1]
         cuda.syncthreads()
     return size, waiting
@@ -106,11 +106,11 @@ def push_edges(indptr, indices, begin, end, share, threshold, keys, values, memb
 def push_all(indptr, indices, seed, alpha, threshold, keys, values, members, residue, score, queue, w, buffer):
     """Push until no node has enough walks, and return the number of reached nodes."""
     start_search(keys, values, members, residue, score, queue, w, seed)
-    room, size, head = queue.shape[1], np.int64(1), np.int64(0)
+    capacity, size, head = queue.shape[1], np.int64(1), np.int64(0)
     waiting = np.int64(1) if least_for_push(indptr, seed, threshold) <= MASS else np.int64(0)
     while waiting > 0:
         place = queue[w, head]
-        head = head + 1 if head + 1 < room else 0
+        head = head + 1 if head + 1 < capacity else 0
         waiting -= 1
         vertex = members[w, place]
         begin, end = np.int64(indptr[vertex]), np.int64(indptr[vertex + 1])

@@ -81,10 +81,10 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
                 if len(values) < len(ids):
                     raise seed_given_twice(values[counts.argmax()])
         self.most_nodes, most = self._bounds({name: longest(self._seeds_of(name)) for name in self.host_graph.num_nodes})
-        room = max(self.most_nodes.values())
-        self.dtype = np.promote_types(self.dtype, id_dtype(4 * room + most + 2))
+        capacity = max(self.most_nodes.values())
+        self.dtype = np.promote_types(self.dtype, id_dtype(4 * capacity + most + 2))
         self.given |= {f"nodes.{name}": list(map(len, self._seeds_of(name))) for name in self.host_graph.num_nodes}
-        self.begin_tables(room + most + 2)
+        self.begin_tables(capacity + most + 2)
 
     def _bounds(self, most_seeds: dict[str, int]) -> tuple[dict[str, int], int]:
         """Return the maximum number of nodes of each type in a batch, and the maximum number of edges in an array."""
@@ -110,7 +110,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
     def queue(self) -> None:
         """Queue all hops. Each expands, by every relation, all nodes of the destination type or those that the previous hop found."""
         self.frontiers = {
-            name: DeviceFrontier(self, number, id_dtype(number), f".{name}", room=self.most_nodes[name])
+            name: DeviceFrontier(self, number, id_dtype(number), f".{name}", capacity=self.most_nodes[name])
             for name, number in self.host_graph.num_nodes.items()
         }
         for name, frontier in self.frontiers.items():
@@ -153,16 +153,16 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
         draws.count(requests, capacity, draw, indptr)
         if fanout < 0:
             guess, bounds = before + min(draws.num_edges, FEW_EDGES * capacity), (low, sizes[num_dst], base)
-            room = self.scan_into_room(f"needed{step}", guess, indptr, capacity, bounds, end)
-            most = min(room, draws.num_edges) if capacity else 0
+            buffer_size = self.scan_into_buffer(f"needed{step}", guess, indptr, capacity, bounds, end)
+            most = min(buffer_size, draws.num_edges) if capacity else 0
         else:
             exclusive_scan(self.launch, indptr, capacity, low, sizes[num_dst], base, self.sums(capacity), end)
             most = capacity * fanout
-            room = before + most
+            buffer_size = before + most
         edges = BulkEdges(
             indptr,
-            self.matrix(f"edge_ids.{name}", room, id_dtype(draws.num_edges), keep=self.nested),
-            self.matrix(f"indices.{name}", room, id_dtype(self.host_graph.num_nodes[source]), keep=self.nested),
+            self.matrix(f"edge_ids.{name}", buffer_size, id_dtype(draws.num_edges), keep=self.nested),
+            self.matrix(f"indices.{name}", buffer_size, id_dtype(self.host_graph.num_nodes[source]), keep=self.nested),
         )
         if most:
             draws.expected = self.expected(place)
@@ -171,7 +171,7 @@ class CudaHetero(DeviceSampler[HeteroMiniBatch]):
             after = f"nodes{step}"
             frontier.relabel(edges.indices, most, (base, end), sizes[counts[source]], sizes[after])
             counts[source] = after
-        self._standing[relation] = room
+        self._standing[relation] = buffer_size
         self._found[source] += most
         return _Sampled(edges, first, num_dst, f"edges{step}")
 

@@ -105,7 +105,7 @@ class CudaLabor(_Evenly):
         num_edges, self.num_sources = self.sizes["in_edges"], self.sizes["sources"]
         self.draws.count(requests, capacity, draw, ends)
         guess, bounds = min(self.most_edges, FEW_EDGES * capacity), (*requests[1:], self.zeros)
-        most = self.scan_into_room(f"needed_in_edges{hop}", guess, ends, capacity, bounds, num_edges)
+        most = self.scan_into_buffer(f"needed_in_edges{hop}", guess, ends, capacity, bounds, num_edges)
         sources = self.matrix("sources", most, self.id_dtype)
         edge_ids = self.matrix("source_edge_ids", most, id_dtype(self.num_graph_edges))
         self.schedule.append(self.draws.draw(requests, capacity, self.known, draw, (ends, edge_ids, sources)))

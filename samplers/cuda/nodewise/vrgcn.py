@@ -41,7 +41,7 @@ class CudaVRGCN(CudaNeighbor):
         indptr, draw = self.matrix("history_indptr", self.num_dst + 1, np.int64), (-1, DISTINCT, self.addresses[0])
         self.draws.count(requests, self.num_dst, draw, indptr)
         guess, bounds = min(self.most_edges, FEW_EDGES * self.num_dst), (*requests[1:], self.zeros)
-        most = self.scan_into_room("needed_history", guess, indptr, self.num_dst, bounds, self.sizes["history"])
+        most = self.scan_into_buffer("needed_history", guess, indptr, self.num_dst, bounds, self.sizes["history"])
         edge_ids = self.matrix("history_edge_ids", most, id_dtype(self.num_graph_edges))
         self.history = indptr, self.matrix("history_indices", most, self.id_dtype)
         self.draws.draw(requests, self.num_dst, self.num_dst, draw, (indptr, edge_ids, self.history[1]))

@@ -40,9 +40,9 @@ class Induced(DynamicSizeSampler):
     def induce(self, most: int, table: tuple[Any, Any]) -> None:
         """Queue the search for the edges between the nodes of each batch, which has at most ``most`` nodes, all in ``table``."""
         sizes, parts = self.sizes, self.parts
-        room = self.capacity("edges", FEW_EDGES * most)
-        indptr, edge_ids = self.matrix("indptr", most + 1, self.dtype), self.matrix("edge_ids", room, self.edge_dtype)
-        self.edges = BulkEdges(indptr, edge_ids, self.matrix("indices", room, self.id_dtype))
+        capacity = self.capacity("edges", FEW_EDGES * most)
+        indptr, edge_ids = self.matrix("indptr", most + 1, self.dtype), self.matrix("edge_ids", capacity, self.edge_dtype)
+        self.edges = BulkEdges(indptr, edge_ids, self.matrix("indices", capacity, self.id_dtype))
         offsets, sums, zeros = self.matrix("offsets", most + 1, self.dtype), self.sums(max(most, parts)), sizes["zeros"]
         scratch = self.matrix("hits", parts + 1, self.dtype), sums, zeros
         graph = self.graph.indptr, self.graph.indices
@@ -127,14 +127,14 @@ class CudaSubgraphs(Induced):
         most, sizes = self.most_drawn, self.sizes
         drawn = self.matrix("drawn", most, self.id_dtype)
         self.draw(drawn)
-        room = min(most, self.num_graph_nodes)
-        self.nodes = self.matrix("nodes", room, self.id_dtype)
-        table = self.table("table", room, self.id_dtype)
+        capacity = min(most, self.num_graph_nodes)
+        self.nodes = self.matrix("nodes", capacity, self.id_dtype)
+        table = self.table("table", capacity, self.id_dtype)
         enter_members(
-            self.launch, drawn, most, self.is_seed, self.matrix("found", room, self.id_dtype), self.nodes, table,
+            self.launch, drawn, most, self.is_seed, self.matrix("found", capacity, self.id_dtype), self.nodes, table,
             (*self.relabel_scratch(most), sizes["zeros"]), sizes["drawn"], sizes["nodes"], sizes["seeds"],
         )  # fmt: skip
-        self.induce(room, table)
+        self.induce(capacity, table)
         self.weigh()
 
     def is_done(self) -> bool:

@@ -43,9 +43,9 @@ class _Saint(CudaSubgraphs):
         if self._weights is None:
             return
         (of_nodes, of_edges), sizes = self._weights, self.sizes
-        room, most = self.capacities["edges"], self.nodes.shape[1]
-        weights, self.seed_weights = self.matrix("weights", room, np.float32), self.matrix("seed_weights", most, np.float32)
-        self.launch.rows(weigh_edges, room, self.edges.edge_ids, sizes["edges"], of_edges, weights)
+        capacity, most = self.capacities["edges"], self.nodes.shape[1]
+        weights, self.seed_weights = self.matrix("weights", capacity, np.float32), self.matrix("seed_weights", most, np.float32)
+        self.launch.rows(weigh_edges, capacity, self.edges.edge_ids, sizes["edges"], of_edges, weights)
         self.launch.rows(weigh_seeds, most, self.nodes, sizes["seeds"], of_nodes, self.seed_weights)
         self.edges = self.edges._replace(weights=weights)
 

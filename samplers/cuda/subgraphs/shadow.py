@@ -121,12 +121,12 @@ class CudaShadow(CudaDisjoint):
 
     def find_sets(self, seeds: Any, table: tuple[Any, Any]) -> None:
         """Queue all hops, and then the sorting of the pairs by seed."""
-        launch, sizes, most, seeds_room = self.launch, self.sizes, self.most, self.most_seeds
+        launch, sizes, most, most_seeds = self.launch, self.sizes, self.most, self.most_seeds
         pairs, numbers = self.matrix("pairs", most, np.int64), self.matrix("numbers", most, self.dtype)
-        found, shift = self.matrix("sizes_of_sets", seeds_room + 1, self.dtype), self.matrix("shift", seeds_room, self.dtype)
-        launch.rows(kernels.begin_sets, seeds_room, seeds, sizes["seeds"], pairs, found)
-        launch.rows(enter_nodes, seeds_room, pairs, sizes["seeds"], *table, pairs)
-        low, high, fresh = sizes["zeros"], sizes["seeds"], seeds_room
+        found, shift = self.matrix("sizes_of_sets", most_seeds + 1, self.dtype), self.matrix("shift", most_seeds, self.dtype)
+        launch.rows(kernels.begin_sets, most_seeds, seeds, sizes["seeds"], pairs, found)
+        launch.rows(enter_nodes, most_seeds, pairs, sizes["seeds"], *table, pairs)
+        low, high, fresh = sizes["zeros"], sizes["seeds"], most_seeds
         for hop in self.hops:
             after = sizes[f"found{hop}"]
             self._expand(hop, pairs, low, high, fresh, table, after)
@@ -193,16 +193,16 @@ class CudaShadowPPR(CudaDisjoint):
 
     def _scratch(self) -> pagerank.PageRankScratch:
         """Return scratch buffers for as many concurrent searches as memory allows, at most one for each seed."""
-        size, room = 1 << (2 * self.num_reached - 1).bit_length(), self.num_reached
-        row_bytes = size * (self.id_dtype.itemsize + 4) + room * (self.id_dtype.itemsize + 20) + 8 * self.top
+        size, capacity = 1 << (2 * self.num_reached - 1).bit_length(), self.num_reached
+        row_bytes = size * (self.id_dtype.itemsize + 4) + capacity * (self.id_dtype.itemsize + 20) + 8 * self.top
         rows = max(1, min(self.num_batches * self.most_seeds, self.thresholds.max_blocks, _SEARCH_BYTES // row_bytes))
         array = self.buffers.array
         return pagerank.PageRankScratch(
             keys=array("search.keys", (rows, size), self.id_dtype),
             values=array("search.values", (rows, size), np.int32),
-            members=array("search.members", (rows, room), self.id_dtype),
-            residue=array("search.residue", (rows, room), np.int64),
-            score=array("search.score", (rows, room), np.int64),
-            queue=array("search.queue", (rows, room), np.int32),
+            members=array("search.members", (rows, capacity), self.id_dtype),
+            residue=array("search.residue", (rows, capacity), np.int64),
+            score=array("search.score", (rows, capacity), np.int64),
+            queue=array("search.queue", (rows, capacity), np.int32),
             kept=array("search.kept", (rows, self.top), np.int64),
         )

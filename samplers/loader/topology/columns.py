@@ -47,13 +47,13 @@ class NodeColumns(NamedTuple):
 def in_parts(sizes: Iterable[int]) -> list[list[int]]:
     """Group the indices of ``sizes`` into ranges of at most ``MOST_AT_ONCE`` entries; the entries of a range are read together."""
     parts: list[list[int]] = [[]]
-    room = MOST_AT_ONCE
+    left = MOST_AT_ONCE
     for i, size in enumerate(sizes):
-        if size > room and parts[-1]:
+        if size > left and parts[-1]:
             parts.append([])
-            room = MOST_AT_ONCE
+            left = MOST_AT_ONCE
         parts[-1].append(i)
-        room -= size
+        left -= size
     return parts
 
 

@@ -52,13 +52,13 @@ def are_edges_read(task: SampleTask, memory: int | None, files: Mapping[str, Sto
     free = available_memory()
     all_rows = sum(bytes_for(file.shape[0], file.shape[0], file.row_bytes) for file in files.values())
     most = all_rows + all_rows // (FORESEEN_SHARE - 1) + sum(held_whole(task.stores, files).values())
-    room = max(free // 2 if memory is None else free - min(memory, most), 0)
+    available = max(free // 2 if memory is None else free - min(memory, most), 0)
     size = sum(array.nbytes + _TABLES.get(name.partition(".")[0], 0) * len(array) for name, array in asked.items())
     is_known = task.sampler.hop_sampler is not None
-    if size <= room or not is_said:
-        return size > room and is_known
+    if size <= available or not is_said:
+        return size > available and is_known
     what = "they are read from their file" if is_known else f"they stay mapped, since {type(task.sampler).__name__} accesses them itself"
-    much = f"{size / 2**20:,.1f} MiB, and {room / 2**20:,.1f} MiB are available"
+    much = f"{size / 2**20:,.1f} MiB, and {available / 2**20:,.1f} MiB are available"
     _log.log(logging.INFO if is_known else logging.WARNING, "the graph's edges take %s: %s", much, what)
     return is_known
 

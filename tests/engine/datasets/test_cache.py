@@ -72,7 +72,7 @@ def test_a_download_into_such_a_cache(others_cache, monkeypatch):
         load_pyg("cora", None, 1.0)
 
 
-def test_a_full_disk_asks_for_room():
+def test_a_full_disk_asks_for_space():
     error = unusable(Path("x"), "written", OSError(errno.ENOSPC, "No space left on device"))
     assert (
         str(error) == "x cannot be written (No space left on device): free disk space, or set $HOPTRAIN_CACHE to a folder with free space"

@@ -41,7 +41,7 @@ MISTAKES = {
         for size in (0, -0.5, 1.5, 2048, "2048", "many", "GiB", "1.2.3", "2XB", "2gib", float("nan"))
     },
     **{
-        f"{size} without room for a row": Mistake(
+        f"{size} without space for a row": Mistake(
             lambda size=size: num_cached(size, 1000, 100),
             value=str(size),
             rule="gpu_cache 1,000 rows 100 hold",

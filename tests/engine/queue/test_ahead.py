@@ -221,8 +221,8 @@ def run_in_threads(functions):
         thread.join()
 
 
-def together(task, number, epoch, steps, memory=None, room=1 << 30):
-    return run_together(task, [task] * number, run_in_threads, epoch, steps, memory or Recycled(number + 1), room)
+def together(task, number, epoch, steps, memory=None, max_bytes=1 << 30):
+    return run_together(task, [task] * number, run_in_threads, epoch, steps, memory or Recycled(number + 1), max_bytes)
 
 
 @pytest.mark.parametrize("number", [2, 3, 8])
@@ -257,7 +257,7 @@ def test_batches_made_at_once_are_made_by_different_threads_and_none_while_one_i
     assert len(task.makers) > 1
 
 
-def test_batches_that_have_no_room_are_made_one_by_one():
+def test_batches_that_do_not_fit_are_made_one_by_one():
     task, others = Noted(sizes=(1000,)), [Noted(sizes=(1000,))] * 2
     assert values(run_together(task, others, run_in_threads, 0, range(5), Recycled(3), 8000)) == values(run_inline(task, 0, range(5)))
     assert others[0].notes == []

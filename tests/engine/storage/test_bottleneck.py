@@ -20,7 +20,7 @@ READ = Filled(num_used=1000, num_missed=250, num_reads=200, num_bytes=8_000_000,
     ],
 )
 def test_more_memory_is_not_advised_where_all_rows_fit(filled, remedy):
-    assert slow_rows(Totals(elapsed=10.0), filled, 2.0, has_room=True).endswith(remedy)
+    assert slow_rows(Totals(elapsed=10.0), filled, 2.0, holds_all=True).endswith(remedy)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_runs_that_stop_early_and_begin_anywhere(table):
     fill(task, 4, 5, range(STEPS), table)
 
 
-def test_a_step_that_leaves_no_room_beside_it_waits_for_no_step_that_is_read_with_it(table):
+def test_a_step_that_fills_the_cache_is_read_alone(table):
     """If a step needs nearly all slots, the smaller steps before it are read without it, so that no step waits forever."""
 
     def with_a_large_one(epoch, step):

@@ -37,7 +37,7 @@ def planned(plan, steps, first_tag=1):
         for _ in range(plan.wanted):
             if (later := next(waiting, None)) is not None:
                 plan.foresee(later)
-        landed, reads = plan.make_room(), plan.next(tag)
+        landed, reads = plan.free_slots(), plan.next(tag)
         plan.row_of[reads.slots] = reads.rows
         np.testing.assert_array_equal(plan.row_of[plan.slot_of[rows]], rows)
         assert reads.num_used == len(rows)
@@ -80,8 +80,8 @@ def fewest_reads(steps, num_slots, most=16):
         return total
     begins, ends = np.array(spans).T
     at, first = np.arange(len(steps))[:, None], np.array(firsts)[:, None]
-    room = [num_slots - len(set().union(*steps[first : step + 1])) for step, first in enumerate(firsts)]
-    found = linprog(-np.ones(len(spans)), A_ub=((begins < first) & (at < ends)).astype(float), b_ub=room, bounds=(0, 1))
+    capacity = [num_slots - len(set().union(*steps[first : step + 1])) for step, first in enumerate(firsts)]
+    found = linprog(-np.ones(len(spans)), A_ub=((begins < first) & (at < ends)).astype(float), b_ub=capacity, bounds=(0, 1))
     return total + round(found.fun)  # intervals make a totally unimodular matrix: the optimum is whole
 
 

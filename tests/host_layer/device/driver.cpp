@@ -54,12 +54,12 @@ char* host_layer_memory(size_t* bytes) {
     return device.memory.begin();
 }
 
-// The record as lines "WHAT=NUMBER"; returns how many bytes that takes, and writes them if there is room.
-size_t host_layer_record(char* to, size_t room) {
+// The record as lines "WHAT=NUMBER"; returns how many bytes that takes, and writes them if they fit.
+size_t host_layer_record(char* to, size_t size) {
     std::lock_guard lock(device.mutex);
     std::string text;
     for (auto& [what, number] : device.record) text += what + "=" + std::to_string(number) + "\n";
-    if (text.size() < room) strcpy(to, text.c_str());
+    if (text.size() < size) strcpy(to, text.c_str());
     return text.size() + 1;
 }
 
@@ -88,7 +88,7 @@ API cuDeviceGet(CUdevice* found, int number) {
     *found = number;
     return CUDA_SUCCESS;
 }
-API cuDeviceGetName(char* name, int room, CUdevice number) { CALL; snprintf(name, room, "Played H100 %d", number); return CUDA_SUCCESS; }
+API cuDeviceGetName(char* name, int size, CUdevice number) { CALL; snprintf(name, size, "Played H100 %d", number); return CUDA_SUCCESS; }
 API cuDeviceGetUuid(CUuuid* uuid, CUdevice number) { CALL; memset(uuid, number + 1, sizeof *uuid); return CUDA_SUCCESS; }
 API cuDeviceTotalMem(size_t* bytes, CUdevice) { CALL; *bytes = device.memory.bytes(); return CUDA_SUCCESS; }
 

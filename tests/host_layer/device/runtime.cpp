@@ -98,7 +98,7 @@ API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int
 }
 API cudaError_t cudaDeviceCanAccessPeer(int* can, int from, int to) { return result(cuDeviceCanAccessPeer(can, from, to)); }
 API cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
-API cudaError_t cudaDeviceGetPCIBusId(char* name, int room, int number) { snprintf(name, room, "0000:%02x:00.0", number); return cudaSuccess; }
+API cudaError_t cudaDeviceGetPCIBusId(char* name, int size, int number) { snprintf(name, size, "0000:%02x:00.0", number); return cudaSuccess; }
 API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return result(cuCtxGetStreamPriorityRange(least, greatest)); }
 API cudaError_t cudaDeviceSynchronize() { enter(); return result(cuCtxSynchronize()); }
 

@@ -118,13 +118,13 @@ def test_lanes_of_a_request(fanout, mode, bits):
 
 
 def test_staging_pays_where_it_moves_fewer_bytes():
-    def pays(units, degree, fanout, room=1000):
-        return staging_pays(units, degree, fanout, DISTINCT, room, 4, 32)
+    def pays(units, degree, fanout, capacity=1000):
+        return staging_pays(units, degree, fanout, DISTINCT, capacity, 4, 32)
 
     assert not pays(1, 40, 5)  # 5 sectors = 160 bytes = the list
     assert pays(1, 39, 5)
     assert pays(2, 79, 5)
-    assert not pays(2, 79, 5, room=78)
+    assert not pays(2, 79, 5, capacity=78)
     assert not pays(1, 5, 5), "one request that takes all reads the list once either way"
     assert pays(2, 5, 5)
     assert not pays(50, 50, -1)

@@ -32,7 +32,7 @@ def expected(nodes, wanted):
     return indptr, edges, values
 
 
-def pick(batches, wanted, parts, room):
+def pick(batches, wanted, parts, capacity):
     """Return the edges that the kernels select for the nodes of each batch; ``wanted`` holds the table of each batch."""
     num, width = len(batches), max(len(nodes) for nodes in batches)
     run, zeros = launch(num), to_device(np.zeros(num))
@@ -46,7 +46,7 @@ def pick(batches, wanted, parts, room):
     offsets, sums, totals = to_device(np.zeros((num, width + 1)), np.int32), to_device(np.zeros((num, 50))), to_device(np.zeros(num))
     scan_in_edges(run, graph[0], nodes, width, count, offsets, sums, zeros, totals)
     assert to_host(totals).tolist() == [sum(DEGREES[n & 15] for n in nodes) for nodes in batches]
-    output = [to_device(np.full((num, size), -7), np.int32) for size in (width + 1, room, room)]
+    output = [to_device(np.full((num, size), -7), np.int32) for size in (width + 1, capacity, capacity)]
     hits, found = to_device(np.zeros((num, parts + 1)), np.int32), to_device(np.zeros(num))
     pick_wanted(run, graph, nodes, count, offsets, table, (parts, to_device([parts] * num)), (hits, sums, zeros), output, found)
     return [to_host(array) for array in output], to_host(found)
@@ -73,7 +73,7 @@ def test_pairs_see_their_own_set_only():
     assert (indptr[0].tolist(), edges[0, : found[0]].tolist(), values[0, : found[0]].tolist()) == want
 
 
-def test_edges_beyond_the_room_are_counted_only():
+def test_edges_beyond_the_capacity_are_counted_only():
     everything = [list(range(10))]
     (indptr, edges, _), found = pick(everything, everything, 4, 5)
     assert found.tolist() == [INDPTR[-1]]

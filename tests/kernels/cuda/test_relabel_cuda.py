@@ -12,20 +12,20 @@ pytestmark = needs_cuda
 class Relabelling:
     """Hash tables of ``size`` entries for some batches; at first they contain the seeds."""
 
-    def __init__(self, seeds, size, room, dtype=np.int32):
-        num_batches, self.room, self.dtype = len(seeds), room, dtype
+    def __init__(self, seeds, size, capacity, dtype=np.int32):
+        num_batches, self.capacity, self.dtype = len(seeds), capacity, dtype
         self.launch = launch(num_batches)
-        self.nodes = to_device(np.full((num_batches, room), -5), dtype)
+        self.nodes = to_device(np.full((num_batches, capacity), -5), dtype)
         self.keys, self.values = to_device(np.zeros((num_batches, size)), dtype), to_device(np.zeros((num_batches, size)), np.int32)
         clear_table(self.launch, self.keys, self.values)
         self.num_nodes = to_device([len(row) for row in seeds])
-        padded = [list(row) + [0] * (room - len(row)) for row in seeds]
+        padded = [list(row) + [0] * (capacity - len(row)) for row in seeds]
         self.seeds = to_device(padded, dtype)
-        self.launch.rows(enter_nodes, room, self.seeds, self.num_nodes, self.keys, self.values, self.nodes)
+        self.launch.rows(enter_nodes, capacity, self.seeds, self.num_nodes, self.keys, self.values, self.nodes)
 
     def repeated(self):
         places = to_device(np.full(len(self.num_nodes), 99))
-        self.launch.rows(find_repeated, self.room, self.seeds, self.num_nodes, self.keys, self.values, places)
+        self.launch.rows(find_repeated, self.capacity, self.seeds, self.num_nodes, self.keys, self.values, places)
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
@@ -37,7 +37,7 @@ class Relabelling:
         sums, after = to_device(np.zeros((len(neighbors), width))), to_device([0] * len(neighbors))
         end = to_device([len(row) for row in neighbors])
         relabel(
-            self.launch, rows, self.nodes, width, to_device(begin), end, self.room, (self.keys, self.values), (slots, ranks, sums),
+            self.launch, rows, self.nodes, width, to_device(begin), end, self.capacity, (self.keys, self.values), (slots, ranks, sums),
             self.num_nodes, after,
         )  # fmt: skip
         self.num_nodes = after

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cuda_case import TESTED, launch, needs_cuda, to_device, to_host
 
-from hoptrain.kernels.cuda.scan import exclusive_scan, scan_into_room
+from hoptrain.kernels.cuda.scan import exclusive_scan, scan_into_buffer
 
 pytestmark = needs_cuda
 BLOCK = TESTED.block
@@ -46,8 +46,8 @@ def test_a_grid_smaller_than_the_row():
 
 
 @pytest.mark.parametrize("where", [0, BLOCK + 2])
-@pytest.mark.parametrize("room", [20, 19])
-def test_one_batch_that_has_too_little_room_decides_for_all(where, room):
+@pytest.mark.parametrize("buffer_size", [20, 19])
+def test_one_batch_that_exceeds_the_buffer_decides_for_all(where, buffer_size):
     """If one batch does not fit into the given capacity, no batch is scanned; there are more batches than threads in a block."""
     number = BLOCK + 3
     begin, base = np.arange(number) % 3, np.arange(number) % 2
@@ -57,10 +57,10 @@ def test_one_batch_that_has_too_little_room_decides_for_all(where, room):
     highs.copy_to_device(end)
     rows, sums = to_device(counts), to_device(np.full((number, 2), -7))
     bounds = to_device(begin), highs, to_device(base)
-    scan_into_room(launch(number), rows, 2, bounds, sums, needed, room, ends, counters)
+    scan_into_buffer(launch(number), rows, 2, bounds, sums, needed, buffer_size, ends, counters)
     expected = base + 2
     expected[where] = 20
     assert to_host(needed).tolist() == expected.tolist()
-    assert to_host(ends).tolist() == (expected if room == 20 else base).tolist()
-    assert to_host(highs).tolist() == (end if room == 20 else begin).tolist()
-    assert to_host(counters).tolist() == [-1 if room == 20 else 0] * number
+    assert to_host(ends).tolist() == (expected if buffer_size == 20 else base).tolist()
+    assert to_host(highs).tolist() == (end if buffer_size == 20 else begin).tolist()
+    assert to_host(counters).tolist() == [-1 if buffer_size == 20 else 0] * number

@@ -16,8 +16,8 @@ on_both = pytest.mark.parametrize("size", [None, 64], ids=["direct", "packed"])
 class Tables:
     """Tables for some batches and trees; packed ones have ``size`` words."""
 
-    def __init__(self, num_batches, room, size=None, dtype=np.int32, most_probes=None, trees=1):
-        self.launch, self.room, self.dtype, self.start, self.size = launch(num_batches), room, dtype, EMPTY, size
+    def __init__(self, num_batches, capacity, size=None, dtype=np.int32, most_probes=None, trees=1):
+        self.launch, self.capacity, self.dtype, self.start, self.size = launch(num_batches), capacity, dtype, EMPTY, size
         self.entries = to_device(np.full((num_batches, 2 * size * trees if size else VERTICES), EMPTY), np.int32)
         self.most_probes = most_probes or size
 
@@ -27,11 +27,11 @@ class Tables:
         self.unplaced = to_device([0] * len(seeds))
         packed = self.size and PackedFields(self.entries.view(np.int64), self.size.bit_length() - 1, span, self.most_probes, self.unplaced)
         self.table = StampedTable(to_device([self.start] * len(seeds)), self.entries, packed)
-        self.nodes, self.num_nodes = to_device(np.full((len(seeds), self.room), -5), self.dtype), to_device([len(row) for row in seeds])
-        source = to_device([list(row) + [0] * (self.room - len(row)) for row in seeds], self.dtype)
+        self.nodes, self.num_nodes = to_device(np.full((len(seeds), self.capacity), -5), self.dtype), to_device([len(row) for row in seeds])
+        source = to_device([list(row) + [0] * (self.capacity - len(row)) for row in seeds], self.dtype)
         places = to_device(np.full(len(seeds), 99))
-        enter(self.launch, source, self.num_nodes, self.room, self.table, self.nodes)
-        find_repeated_stamped(self.launch, self.nodes, self.num_nodes, self.room, self.table, places)
+        enter(self.launch, source, self.num_nodes, self.capacity, self.table, self.nodes)
+        find_repeated_stamped(self.launch, self.nodes, self.num_nodes, self.capacity, self.table, places)
         return to_host(places).tolist()
 
     def hop(self, neighbors, begin=None):
@@ -40,7 +40,7 @@ class Tables:
         rows = to_device([list(row) + [0] * (width - len(row)) for row in neighbors], self.dtype)
         sums, after = to_device(np.zeros((len(neighbors), width))), to_device([0] * len(neighbors))
         ends = to_device(begin or [0] * len(neighbors)), to_device([len(row) for row in neighbors])
-        relabel_stamped(self.launch, rows, self.nodes, width, *ends, self.room, self.table, sums, self.num_nodes, after)
+        relabel_stamped(self.launch, rows, self.nodes, width, *ends, self.capacity, self.table, sums, self.num_nodes, after)
         self.num_nodes, counts = after, to_host(after)
         local = [to_host(rows)[b, : len(row)].tolist() for b, row in enumerate(neighbors)]
         return local, [to_host(self.nodes)[b, : counts[b]].tolist() for b in range(len(neighbors))]

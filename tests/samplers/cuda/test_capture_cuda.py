@@ -11,7 +11,7 @@ from cases.mistakes import refused, warned
 from conftest import make_graph
 from cuda_case import TESTED, _replays, needs_cuda, simulated, to_host  # noqa: F401
 from golden.golden_graphs import small
-from work_cuda_case import start_without_room
+from work_cuda_case import start_with_capacity_1
 
 from hoptrain.engine.gpu_memory.device_stream import DeviceStream
 from hoptrain.samplers import ASGCNSampler, NeighborSampler, Workspace
@@ -76,9 +76,9 @@ def test_buffers_that_move(replays):
     assert len(replays) == 3
 
 
-def test_a_room_that_grows(replays, monkeypatch):
+def test_a_capacity_that_grows(replays, monkeypatch):
     """If a buffer is too small for a captured bulk, hoptrain detects it and queues the bulk again."""
-    start_without_room(monkeypatch)
+    start_with_capacity_1(monkeypatch)
     hubs, few = [np.arange(3)], [np.arange(150, 153)]
     check_bulks(NeighborSampler([-1]), make_graph(), [few, few, hubs, few, hubs], on_device("sample"))
     assert len(replays) == 4, "all but the first; the third was done again launch by launch"

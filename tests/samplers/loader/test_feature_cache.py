@@ -53,7 +53,7 @@ def test_batches_are_those_from_memory(loader_of, num_workers):
     filled = tiered.feature_cache.filled
     assert 0 < filled.num_missed < filled.num_used  # some rows stayed in the cache, but not all
     assert 0 < filled.num_reads <= filled.num_missed
-    assert not tiered.feature_cache.has_room
+    assert not tiered.feature_cache.holds_all
 
 
 class Counting(NeighborSampler):
@@ -83,7 +83,7 @@ def test_each_batch_is_sampled_once(loader_of, tmp_path, num_workers):
 def test_all_rows_may_fit(loader_of):
     tiered = loader_of(feature_cache="3MiB")
     next(iter(tiered))
-    assert tiered.feature_cache.has_room
+    assert tiered.feature_cache.holds_all
 
 
 SAMPLERS = {

@@ -182,7 +182,7 @@ def test_a_fork_iterates_anew(work, feed):
     assert list(batches) == wanted[1:]
 
 
-def test_large_items_make_room(work, feed):
+def test_large_items_get_more_space(work, feed):
     wide = Graph.from_edges(np.arange(50_000), np.roll(np.arange(50_000), 1), 50_000)
     items = [np.arange(size) for size in (3, 40_000, 5, 50_000, 6)]
     batches = feed(1).epoch(

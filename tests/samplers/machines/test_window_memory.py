@@ -26,7 +26,7 @@ PLACES, TABLES, OF_STEP = 4 * 2_000, bytes_for(0, 2_000, 396), 2 * 100 * 400
 
 
 @pytest.mark.parametrize(
-    ("room", "expected"),
+    ("free", "expected"),
     [
         (100 * OF_STEP, (8, 8 * OF_STEP)),
         (16 * OF_STEP, (8, 8 * OF_STEP)),
@@ -35,8 +35,8 @@ PLACES, TABLES, OF_STEP = 4 * 2_000, bytes_for(0, 2_000, 396), 2 * 100 * 400
         (-1, (1, 0)),
     ],
 )
-def test_messages_take_half_of_what_tables_leave(room, expected):
-    messages, feature_cache = Messages(2_000, 396, 100, 8), PLACES + TABLES + room
+def test_messages_take_half_of_what_tables_leave(free, expected):
+    messages, feature_cache = Messages(2_000, 396, 100, 8), PLACES + TABLES + free
     assert (messages.window(feature_cache), messages.num_bytes(feature_cache) - PLACES) == expected
 
 

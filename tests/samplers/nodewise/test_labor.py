@@ -50,7 +50,7 @@ def test_any_problem_in_any_variant(problem, threads, hashed, words_ahead, addre
     expected = [reference.batch(graph, seeds, fanouts, rounds, 2**64 - 3, address, address + i) for i, seeds in enumerate(bulk)]
     with relabelled_by(hashed) as patch:
         patch.setattr(labor, "EDGES_PER_WORD", 0 if words_ahead else 1 << 20)
-        patch.setattr(labor, "LEAST_ROOM", 1)
+        patch.setattr(labor, "MIN_CAPACITY", 1)
         scratch = Workspace(threads)
         for _ in range(2):  # the second time with used scratch buffers
             sampled = sampler.sample_bulk(graph, bulk, seed=2**64 - 3, epoch=address, first_batch=address, workspace=scratch)

@@ -34,7 +34,7 @@ def columns_of(graph, destinations):
 @pytest.mark.parametrize("fanout", [1, 4, 7, 100, -1])
 def test_edges_are_those_of_the_slow_law(graph, fanout, rounds, words_ahead, monkeypatch):
     monkeypatch.setattr(labor, "EDGES_PER_WORD", 0 if words_ahead else 1 << 20)
-    monkeypatch.setattr(labor, "LEAST_ROOM", 1)
+    monkeypatch.setattr(labor, "MIN_CAPACITY", 1)
     wanted = graph.num_edges if fanout < 0 else fanout
     law = reference.weighted_probabilities(
         columns_of(graph, DESTINATIONS), graph.weights.astype(float), wanted, 0 if fanout < 0 else rounds

@@ -43,8 +43,8 @@ def benchmarks(tmp_path, monkeypatch):
     (folder / "silent.py").write_text("def run(args): ...\n")
     (folder / "package").mkdir()
     (folder / "package" / "__init__.py").write_text('"""Is it a folder?"""\ndef run(args): ...\n')
-    (folder / "room").mkdir()
-    (folder / "room" / "__init__.py").write_text('"""What benchmarks share."""\n')
+    (folder / "shared").mkdir()
+    (folder / "shared" / "__init__.py").write_text('"""What benchmarks share."""\n')
     path = [str(folder), *hoptrain.benchmarks.__path__]  # the harness is imported from its usual place
     monkeypatch.setattr(hoptrain.benchmarks, "__path__", path)
     monkeypatch.setattr(hoptrain.benchmarks.__spec__, "submodule_search_locations", [str(folder)])

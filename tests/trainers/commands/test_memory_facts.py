@@ -51,7 +51,7 @@ def test_an_epoch_reads_what_was_foretold(saved):
     assert float(facts["sampling ahead"].split()[0]) >= 0
 
 
-def test_edges_that_have_no_room(saved, memory_for_edges):
+def test_edges_that_do_not_fit(saved, memory_for_edges):
     memory_for_edges(10_000)
     data, memory = Dataset.open(saved), "600KiB"  # enough memory for all rows
     facts = dict(memory_facts.memory_facts(data, memory, [3, 2], 32))
@@ -70,7 +70,7 @@ def test_edges_that_have_no_room(saved, memory_for_edges):
     assert 0.4 * (filled.num_reads - filled.num_missed) / 4 <= numbers(facts["edge reads per epoch"])[0] <= 2.5 * filled.num_reads / 4
 
 
-def test_edges_of_a_typed_graph_that_have_no_room(tmp_path, memory_for_edges):
+def test_edges_of_a_heterogeneous_graph_that_do_not_fit(tmp_path, memory_for_edges):
     draw, graph = np.random.default_rng(4), {("user", "buys", "item"): 9000, ("item", "like", "item"): 4000}
     num = {"user": 800, "item": 1200}
     edges = {relation: (draw.integers(0, num[relation[0]], n), draw.integers(0, num[relation[2]], n)) for relation, n in graph.items()}

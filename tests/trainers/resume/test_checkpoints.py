@@ -63,7 +63,7 @@ def checkpoint(value, size=1000):
 
 
 @contextmanager
-def no_room(num_bytes):
+def full_disk(num_bytes):
     """Pretend that the disk has space for a file of ``num_bytes`` only."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
     path = tmp_path / "last.ckpt"
     CheckpointFiles().save_checkpoint(checkpoint(1.0), path)
     with (
-        no_room(50_000),
+        full_disk(50_000),
         refused("last.ckpt", "written large previous intact", "space disk folder checkpoint.dirpath"),
     ):
         CheckpointFiles().save_checkpoint(checkpoint(2.0, 100_000), path)
@@ -206,7 +206,7 @@ def test_a_run_on_a_full_disk_ends_with_one_line(tmp_path, monkeypatch, capsys):
     last = tmp_path / "runs/version_0/checkpoints/last.ckpt"
     before = last.read_bytes()
     capsys.readouterr()
-    with no_room(len(before) // 2):
+    with full_disk(len(before) // 2):
         code = main(["fit", "--config", QUICKSTART, *QUIET, "--trainer.max_epochs=2", "--ckpt_path=last"])
     error = capsys.readouterr().err
     assert code == 2, error

@@ -191,9 +191,9 @@ def test_hops_against_the_reference(fanout, replace):
             expected_offsets, expected_local, expected_nodes = reference.hop(columns, nodes.tolist(), fanout, replace, key)
             out_indptr, edges, local = sample(indptr, indices, nodes, fanout, replace, key)
             assert offsets_of(indptr, nodes, out_indptr, edges) == expected_offsets
-            room = np.append(nodes, np.empty(len(local) + 1, np.int32))
-            count = relabel(local, 0, len(local), table.view(), room, len(nodes))
-            nodes = room[:count].copy()
+            longer = np.append(nodes, np.empty(len(local) + 1, np.int32))
+            count = relabel(local, 0, len(local), table.view(), longer, len(nodes))
+            nodes = longer[:count].copy()
             assert local.tolist() == expected_local
             assert nodes.tolist() == expected_nodes
 

@@ -8,7 +8,7 @@ import pytest
 from cases.mistakes import refused
 from conftest import make_graph
 from cuda_case import TESTED, needs_cuda, simulated
-from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
+from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_with_capacity_1, workspace
 
 from hoptrain.engine import Graph
 from hoptrain.kernels.cuda.layerwise import layers as kernels
@@ -38,8 +38,8 @@ def test_a_bulk_of_16(small, sampler):
     check_bulk_of_16(sampler, small, [[i] for i in range(16)])
 
 
-def test_too_little_room(small, monkeypatch):
-    start_without_room(monkeypatch)
+def test_too_small_capacities(small, monkeypatch):
+    start_with_capacity_1(monkeypatch)
     check_bulks(LadiesSampler([4]), small, [[[0, 2]]])
 
 

@@ -141,11 +141,11 @@ def test_all_edges_of_a_hub_by_many_threads(schedule):
     check_equal(column_graph([600, 3, 2]), [-1], [np.array([0, 1]), np.array([0])], schedule)
 
 
-@pytest.mark.parametrize("room", [16, 19, 20, 21])
+@pytest.mark.parametrize("capacity", [16, 19, 20, 21])
 @pytest.mark.parametrize("schedule", ["warp", "block", "grid"])
-def test_an_adjacency_list_that_just_fits_into_shared_memory(schedule, room):
+def test_an_adjacency_list_that_just_fits_into_shared_memory(schedule, capacity):
     graph = column_graph([20, 4])
-    thresholds = replace(SCHEDULES[schedule][1], warp_stage_bytes=4 * room, block_stage_bytes=4 * room)
+    thresholds = replace(SCHEDULES[schedule][1], warp_stage_bytes=4 * capacity, block_stage_bytes=4 * capacity)
     bulk = [np.array([0, 1]), np.array([0]), np.array([1, 0])]
     drawn = NeighborSampler([5]).sample_bulk(graph, bulk, workspace=on_cuda(schedule, thresholds), **ADDRESS)
     assert [on_host(b) for b in drawn] == [on_host(b) for b in NeighborSampler([5]).sample_bulk(graph, bulk, **ADDRESS)]

@@ -5,7 +5,7 @@ import pytest
 from cases.mistakes import Mistake, each_of, refused
 from conftest import make_graph
 from cuda_case import needs_cuda
-from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
+from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_with_capacity_1, workspace
 
 import hoptrain.samplers.cuda.subgraphs.saint as saint_cuda
 import hoptrain.samplers.subgraphs.saint as saint
@@ -38,8 +38,8 @@ def test_a_bulk_of_16(small, sampler):
     check_bulk_of_16(sampler.prepare(small, np.arange(40)), small, [ONE])
 
 
-def test_too_little_room(small, monkeypatch):
-    start_without_room(monkeypatch)
+def test_too_small_capacities(small, monkeypatch):
+    start_with_capacity_1(monkeypatch)
     check_bulks(SAMPLERS["node"].prepare(small, np.arange(9)), small, [[ONE] * 2])
 
 

@@ -5,7 +5,7 @@ import pytest
 from cases.mistakes import refused
 from conftest import make_graph
 from cuda_case import needs_cuda
-from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_without_room, workspace
+from work_cuda_case import check_bulk_of_16, check_bulks, check_loader, start_with_capacity_1, workspace
 
 from hoptrain.samplers import ShadowPPRSampler, ShadowSampler
 
@@ -33,7 +33,7 @@ def test_sizes_of_subgraphs(small, sampler):
 
 
 def test_a_bulk_of_16(small, monkeypatch):
-    start_without_room(monkeypatch)
+    start_with_capacity_1(monkeypatch)
     check_bulk_of_16(ShadowSampler(1, 2), small, [[i] for i in range(16)])
     check_bulk_of_16(ShadowPPRSampler(2, alpha=0.5, epsilon=0.1), small, [[i] for i in range(16)])
 

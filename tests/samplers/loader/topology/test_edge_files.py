@@ -149,7 +149,7 @@ def test_seeds_are_checked(files, sampler):
 
 
 @pytest.mark.parametrize("graph", ["plain"], indirect=True)
-def test_ids_for_other_libraries_are_read_from_a_file_without_room(graph, monkeypatch):
+def test_ids_for_other_libraries_are_read_from_a_file_that_does_not_fit(graph, monkeypatch):
     batch, read = NeighborSampler([4, 3]).sample(graph, np.arange(0, 900, 7)), []
     places = np.concatenate([[-1], *(block.edge_ids for block in batch.blocks), [-1, -1]])
     expected, in_pyg = graph.ids_of(places), batch.to_pyg().e_id.tolist()

@@ -35,7 +35,7 @@ class Case(NamedTuple):
     memory: str
     num_steps: int
     free: int | None = None
-    """Bytes of the machine's free memory; None leaves room for the edges."""
+    """Bytes of the machine's free memory; with None, the edges fit."""
     files: tuple[str, ...] = ()
     """Names of the edge files that each sampler reads."""
     weights: tuple[str, ...] = ()
@@ -289,7 +289,7 @@ def test_where_edges_are_read_is_said(case, loader_of, caplog, size, sampler):
 
 
 @each_case("edges", "hetero edges")
-def test_edges_that_have_room_stay_mapped(case, loader_of, memory_for_edges):
+def test_edges_that_fit_stay_mapped(case, loader_of, memory_for_edges):
     memory_for_edges(1 << 30)
     loader = loader_of(feature_cache=case.memory, prefetch_steps=0)
     next(iter(loader))

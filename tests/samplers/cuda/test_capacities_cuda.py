@@ -5,7 +5,7 @@ import pytest
 from cuda_case import needs_cuda, to_host
 from golden.golden_graphs import small, typed
 from nodewise_cuda_case import on_cuda
-from work_cuda_case import start_without_room
+from work_cuda_case import start_with_capacity_1
 
 from hoptrain.samplers import HeteroSampler, LaborSampler, LinkSampler, NeighborSampler, TemporalSampler, VRGCNSampler
 
@@ -25,11 +25,11 @@ CASES = {
 
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_bulk_is_queued_again_until_there_is_room(name, kernel, monkeypatch):
+def test_a_bulk_is_queued_again_until_it_fits(name, kernel, monkeypatch):
     """A bulk that does not fit is queued again until it does: the first bulk has seeds with few edges, and the next one hubs."""
     sampler, workspace, graph = CASES[name], on_cuda(kernel), typed() if name == "typed" else small()
-    start_without_room(monkeypatch)
-    rooms = []
+    start_with_capacity_1(monkeypatch)
+    capacities = []
     for bulk in ([[13], [12]], [[0, 4, 2], [1, 9]]):
         bulk = [np.array(seeds) for seeds in bulk]
         found = sampler.sample_bulk(graph, bulk, seed=5, workspace=workspace)
@@ -37,6 +37,6 @@ def test_a_bulk_is_queued_again_until_there_is_room(name, kernel, monkeypatch):
             for key, array in other.arrays().items():
                 np.testing.assert_array_equal(to_host(own.arrays()[key]), array, err_msg=key)
         driver = workspace.on_device.driver
-        rooms.append(dict(getattr(driver, "inner", driver).capacities))
-    assert rooms[0] != rooms[1]
-    assert max(rooms[1].values()) > 1
+        capacities.append(dict(getattr(driver, "inner", driver).capacities))
+    assert capacities[0] != capacities[1]
+    assert max(capacities[1].values()) > 1
