@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-LONG_S = 0.3
+LONG_S = 0.2
 """Tests with a longer recorded duration run in ``make test-all`` only, unless they are marked ``promise``."""
 LEAST_S = 0.1
 """Shorter durations are not recorded."""
