@@ -23,10 +23,10 @@ BULKS = 48 // 8
 """Number of bulks in an epoch."""
 EVENTS = 2
 """Events that a step waits for on the device: its batch, and copies to the device, of which there are none."""
-LAUNCHES = {("sage", 1): 51, ("sage", 2): 66, ("gcn", 2): 104, ("gin", 2): 80}
+LAUNCHES = {("sage", 1): 50, ("sage", 2): 65, ("gcn", 2): 103, ("gin", 2): 79}
 """Maximum number of kernels in a step, without those that gather rows, by (layers, number of hops)."""
 GATHERED = 2
-COPIES = 11
+COPIES = 18
 """Maximum number of asynchronous copies in a step."""
 
 
