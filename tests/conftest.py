@@ -214,8 +214,8 @@ def pool_of():
 
 
 @pytest.fixture
-def meet(monkeypatch):
-    """Return a function ``meet(rank)`` that makes the current thread one of two ranks with out-of-core features."""
+def as_rank(monkeypatch):
+    """Return a function ``as_rank(rank)`` that makes the current thread one of two ranks with out-of-core features."""
     import torch
 
     from hoptrain.engine.gpu_memory.meeting import Meeting

@@ -188,7 +188,7 @@ class Addresses(Callback):
 
 def write_data(folder):
     """Write the data of all tasks."""
-    hetero_data().save(folder / "typed")
+    hetero_data().save(folder / "mixed")
     rng = np.random.default_rng(3)
     src, dst = rng.integers(0, 200, 3000), (rng.random(3000) ** 2 * 200).astype(np.int64)
     order = rng.permutation(200)
@@ -233,12 +233,12 @@ def parts(case, folder):
         module = SIGNDataModule(str(data / "random"), num_hops=2, batch_size=16, seed=4)
         return module, scheduled(SIGNClassifier, case)(module.num_features, module.num_classes, module.num_hops, hidden_channels=8)
     if task == "hetero":
-        module = hetero_module(str(data / "typed"), num_workers=case["workers"])
+        module = hetero_module(str(data / "mixed"), num_workers=case["workers"])
         return module, hetero_classifier(module, scheduled(HeteroClassifier, case), arch=case["arch"])
     if task == "hetero_links":
         relations = [("author", "writes", "paper"), ("paper", "on", "subject")]
         sampler = s.HeteroLinkSampler(s.HeteroSampler([3, 3]), relations, "filtered", 2)
-        module = HeteroLinkDataModule(str(data / "typed"), sampler, batch_size=32, num_workers=case["workers"], seed=4)
+        module = HeteroLinkDataModule(str(data / "mixed"), sampler, batch_size=32, num_workers=case["workers"], seed=4)
         sizes = {name: getattr(module, name) for name in ("num_nodes", "relations", "link_relation")}
         options = {"hidden_channels": 8, "heads": 2, "embeddings": True, "dropout": 0.3, "arch": case["arch"], "decoder": "distmult"}
         make = scheduled(HeteroLinkPredictor, case)

@@ -14,9 +14,9 @@ from hoptrain.trainers import NodeClassifier, NodeDataModule
 def graphs(draw, most_nodes=30, most_edges=90):
     """Draw small graphs with hubs, parallel edges, self loops, isolated nodes, and columns in any order."""
     num_nodes = draw(st.integers(1, most_nodes))
-    vertex = st.integers(0, num_nodes - 1)
+    node = st.integers(0, num_nodes - 1)
     columns = [[] for _ in range(num_nodes)]
-    for src, dst in draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=most_edges)):
+    for src, dst in draw(st.lists(st.tuples(node, st.integers(0, min(3, num_nodes - 1)) | node), max_size=most_edges)):
         columns[dst].append(src)
     indptr = np.r_[0, np.cumsum([len(column) for column in columns])]
     return Graph(indptr, np.array([src for column in columns for src in column], np.int64))

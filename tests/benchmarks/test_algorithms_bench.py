@@ -25,7 +25,7 @@ def _short(monkeypatch):
     monkeypatch.setattr(algorithms, "SECONDS", {False: 0.001, True: 0.001})
 
 
-def slow_peer(graph):
+def slow_baseline(graph):
     """Return a slow baseline: it samples each batch twice with hoptrain's sampler."""
 
     def systems(name, workload, threads):
@@ -41,7 +41,7 @@ def slow_peer(graph):
     return systems
 
 
-def partial_peer(graph):
+def partial_baseline(graph):
     """Return a baseline whose results lack edges."""
 
     def systems(name, workload, threads):
@@ -61,7 +61,7 @@ def run(folder, out, *options):
 
 
 def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(algorithms, "BASELINES", {"dgl": slow_peer, "pyg": absent, "papers": absent})
+    monkeypatch.setattr(algorithms, "BASELINES", {"dgl": slow_baseline, "pyg": absent, "papers": absent})
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
     names = ["neighbor", "labor0", "walk", "ladies", "saint_node"]
     content = run(folder, tmp_path / "out", "--threads", "1", "--baselines", "dgl", "pyg", "--algorithms", *names)
@@ -82,8 +82,8 @@ def test_a_whole_run(folder, tmp_path, monkeypatch, capsys):
     assert "skipped pyg: not installed" in capsys.readouterr().out
 
 
-def test_two_threads_take_the_fastest_peer(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(algorithms, "BASELINES", {"dgl": slow_peer, "pyg": partial_peer})
+def test_two_threads_take_the_fastest_baseline(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(algorithms, "BASELINES", {"dgl": slow_baseline, "pyg": partial_baseline})
     monkeypatch.setattr(options, "allowed_cores", lambda: 2)
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
     content = run(folder, tmp_path / "out", "--threads", "2", "1", "--baselines", "dgl", "pyg", "--algorithms", "shadow")
@@ -106,7 +106,7 @@ def test_seeds_of_a_task_are_those_of_the_schedule(graph):
 
 
 @pytest.mark.parametrize("baseline", list(BASELINES))
-def test_peers_do_the_same_work(baseline):
+def test_baselines_do_the_same_work(baseline):
     """Every installed baseline runs once and samples as many edges as hoptrain."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 3000, (2, 40000))

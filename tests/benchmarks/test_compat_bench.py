@@ -23,14 +23,14 @@ def run(what, out, *options):
 
 
 @pytest.mark.promise
-@pytest.mark.parametrize("which", ["folder", "typed folder", "typed:mag"])
+@pytest.mark.parametrize("which", ["folder", "hetero folder", "typed:mag"])
 def test_the_original_line_and_the_changed_one(folder, tmp_path, monkeypatch, which):
     use_original_loader(monkeypatch)
-    if which == "typed folder":  # its data have a node type without features
-        twin = synthetic_mag(0.001)
-        x = {kind: rows for kind, rows in twin.x.items() if kind != "field"}
-        folder = tmp_path / "typed"
-        HeteroDataset(name="typed", graph=twin.graph, seed_type="paper", x=x, y=twin.y, splits=dict(twin.splits)).save(folder)
+    if which == "hetero folder":  # its data have a node type without features
+        data = synthetic_mag(0.001)
+        x = {kind: rows for kind, rows in data.x.items() if kind != "field"}
+        folder = tmp_path / "mixed"
+        HeteroDataset(name="mixed", graph=data.graph, seed_type="paper", x=x, y=data.y, splits=dict(data.splits)).save(folder)
     what = [which, "--scale", "0.001"] if which == "typed:mag" else [str(folder)]
     content = run(what, tmp_path / "out", "--baselines", "pyg", "--workers", "0")
     rows = [(row["what"], row["system"], row["ratio"] is None) for row in content["records"]]

@@ -74,7 +74,7 @@ def test_hoptrain_alone(folder, tmp_path, monkeypatch):
     assert content["seeds"] == [0]
 
 
-def test_peers(folder, tmp_path, monkeypatch, capsys):
+def test_baselines(folder, tmp_path, monkeypatch, capsys):
     openers = {"slow": slow, "less": partial(slow, keep=0.8), "absent": absent, "dies": dies, "new": slow}
     fakes = {name: Baseline(name, "new" if name == "new" else "all", opener) for name, opener in openers.items()}
     monkeypatch.setattr(loader, "BASELINES", fakes)
@@ -91,7 +91,7 @@ def test_peers(folder, tmp_path, monkeypatch, capsys):
     assert "left out less malloc, all, 0: " in out
 
 
-def test_peers_run_with_tcmalloc_too(monkeypatch):
+def test_baselines_run_with_tcmalloc_too(monkeypatch):
     monkeypatch.setattr(loader, "tcmalloc", lambda: "libtcmalloc.so")
     assert loader.allocators() == {"malloc": {}, "tcmalloc": {"LD_PRELOAD": "libtcmalloc.so"}}
 
@@ -163,7 +163,7 @@ def test_idle_share_is_of_one_core():
 
 
 @pytest.mark.parametrize(("opener", "mode"), [(dgl.open_loader, "all"), (pyg.open_loader, "new")])
-def test_peers_do_the_same_work(tmp_path, opener, mode):
+def test_baselines_do_the_same_work(tmp_path, opener, mode):
     src, dst = np.divmod(np.arange(60**2), 60)
     features = np.random.default_rng(0).random((60, 5), dtype=np.float32)
     data = Dataset(name="complete", graph=Graph.from_edges(src, dst, 60), x=features, y=np.zeros(60, np.int64), num_classes=1)
@@ -212,7 +212,7 @@ def test_child(child):
     assert not os.path.exists(f"/proc/{other}")
 
 
-def test_a_child_that_fails_starts_anew(child):
+def test_a_child_that_fails_is_restarted(child):
     child.call("add", 2)
     for method, value, words, below in (("fail", "Traceback", "", "what went wrong"), ("kill", "SIGKILL", "process killed by", "")):
         with refused(value, words, error=ChildError, below=below):

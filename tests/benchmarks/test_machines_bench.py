@@ -16,8 +16,8 @@ def test_counts(tmp_path):
     options = ("--quick", "--only", "counts", "--scale", "0.0005", "--machines", "2", "--methods", "range", "--batch-size", "4")
     assert main(["bench", "machines", *options, "--shares", "0", "0.2", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "results.json").read_text())
-    whole, parted = found["records"][:2], found["records"][2:]
-    for none, cached in (whole, parted):
+    whole, partitioned = found["records"][:2], found["records"][2:]
+    for none, cached in (whole, partitioned):
         assert (
             none["rounds"] == none["windows"] + 2 + 2 * 2 * none["sampled_windows"]
         )  # one more in each of the two epochs; two for each of the two hops
@@ -25,18 +25,22 @@ def test_counts(tmp_path):
     none, cached = whole
     assert none["sent"] == none["minimum"] + 2 * none["rounds"] * 8
     assert none["sampled_windows"] == none["samples"] == 0
-    assert parted[0]["samples"] > 0
-    assert [record["unplanned"] - record["samples"] for record in parted] == [none["unplanned"]] * 2
-    assert parted[0]["sampled_windows"] == 2
+    assert partitioned[0]["samples"] > 0
+    assert [record["unplanned"] - record["samples"] for record in partitioned] == [none["unplanned"]] * 2
+    assert partitioned[0]["sampled_windows"] == 2
     batches = none["steps"] * 4
     of_round, of_question, of_answer, of_batch = 8, 16, 32, 32
-    heads = of_round * 2 * parted[0]["rounds"] + 2 * parted[0]["sampled_windows"] * 2 * (of_question + of_answer) + 2 * batches * of_batch
-    assert parted[0]["sent"] == parted[0]["minimum"] + heads
+    heads = (
+        of_round * 2 * partitioned[0]["rounds"]
+        + 2 * partitioned[0]["sampled_windows"] * 2 * (of_question + of_answer)
+        + 2 * batches * of_batch
+    )
+    assert partitioned[0]["sent"] == partitioned[0]["minimum"] + heads
     assert found["summary"]["bytes_over_minimum"] < 1.02
     for record in found["records"]:
         assert record["optimum"] <= record["sent"] < 1.2 * record["optimum"]
     assert found["summary"]["bytes_over_optimum"] == max(record["sent"] / record["optimum"] for record in found["records"])
-    assert found["summary"]["bytes_saved_by_cache"] == parted[1]["unplanned"] / parted[1]["sent"]
+    assert found["summary"]["bytes_saved_by_cache"] == partitioned[1]["unplanned"] / partitioned[1]["sent"]
 
 
 def test_codes_send_a_quarter(tmp_path):
@@ -99,7 +103,7 @@ def test_memory_beside_the_share(tmp_path):
         (9e6, 8e3, 1.00300504 + 0.009 * 0.00300504 / 1.00300504),
     ],
 )
-def test_a_step_that_is_foretold(sent, mbit, expected):
+def test_a_predicted_step(sent, mbit, expected):
     gradients = gradients_sent(2_000_000, 4)
     assert gradients == 3e6 + 12 * 420
     assert predict(1.0, sent=sent, gradients=gradients, mbit=mbit) == pytest.approx(expected)
@@ -115,7 +119,7 @@ def test_a_rate_is_a_number_of_megabits(tmp_path, capsys):
     assert "rate-mbit is 0: must be at least 1 Mbit/s; give 1 or more" in capsys.readouterr().err
 
 
-def test_where_there_are_no_namespaces_it_is_said(tmp_path, capsys, monkeypatch):
+def test_missing_namespaces_are_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("hoptrain.benchmarks.machines.namespaces.os.geteuid", lambda: 1000)
     assert main(["bench", "machines", "--quick", "--scale", "0.0005", "--only", "wire", "--out", str(tmp_path)]) == 0
     assert "wire: skipped, since network namespaces cannot be created: this user is not root" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_hoptrain_alone(folder, tmp_path):
     assert content["seeds"] == [0]
 
 
-def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
+def test_two_threads_and_baselines(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(options, "allowed_cores", lambda: 2)
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
     fake = {"dgl": slow_system, "pyg-lib": partial(slow_system, family="PyG", mode="new")}
@@ -90,13 +90,13 @@ def test_two_threads_and_peers(folder, tmp_path, monkeypatch):
     assert content["summary"]["min_ratio_dgl_t1"] == ratios[1]
 
 
-def test_modes_without_a_peer_in_them(folder, tmp_path, monkeypatch):
+def test_modes_without_a_baseline(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(sampler, "BASELINES", {"dgl": slow_system})
     content = run(folder, tmp_path / "out", "--threads", "1", "--baselines", "dgl", "--modes", "new", "--replace")
     assert [(row["mode"], row["system"], row["draws"]) for row in content["records"]] == [("new", "hoptrain", "with")]
 
 
-def test_a_peer_that_samples_less_is_left_out(folder, tmp_path, monkeypatch, capsys):
+def test_a_baseline_that_samples_less_is_left_out(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sampler, "BASELINES", {"dgl": partial(slow_system, keep=0.9)})
     content = run(folder, tmp_path / "out", "--threads", "1", "--baselines", "dgl")
     assert {row["system"] for row in content["records"]} == {"hoptrain"}
@@ -104,7 +104,7 @@ def test_a_peer_that_samples_less_is_left_out(folder, tmp_path, monkeypatch, cap
     assert "left out DGL fake, all, 1: " in capsys.readouterr().out
 
 
-def test_absent_peers_are_named(folder, tmp_path, monkeypatch, capsys):
+def test_absent_baselines_are_named(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
     monkeypatch.setattr(options.harness, "load", lambda: {"busy_cores": 0.1, "load_average": 0.7})
     run(folder, tmp_path / "out", "--threads", "1")
@@ -187,7 +187,7 @@ def test_dgl_fanouts_begin_at_the_seeds():
 
 
 @pytest.mark.parametrize(("name", "mode"), [("dgl", "all"), ("pyg-lib", "new"), ("torch-sparse", "new")])
-def test_peers_do_the_same_work(name, mode):
+def test_baselines_do_the_same_work(name, mode):
     graph = complete_graph()
     try:
         make = sampler.BASELINES[name](graph)

@@ -93,8 +93,8 @@ def check_line(message, value, rule, remedy=""):
     """Check that a message is one line that contains the value and the words of the rule and the remedy."""
     assert "\n" not in message
     assert has(message, value), f"{value} is not in: {message}"
-    told = FOLDER_OF_A_TEST.sub("", message)
-    missing = [word for word in f"{rule} {remedy}".split() if not has((message if "/" in word else told).lower(), word.lower())]
+    shortened = FOLDER_OF_A_TEST.sub("", message)
+    missing = [word for word in f"{rule} {remedy}".split() if not has((message if "/" in word else shortened).lower(), word.lower())]
     assert not missing, f"{missing} is not in: {message}"
 
 

@@ -345,13 +345,13 @@ FEATURES_AND_LABELS = {
 
 SPLITS = {
     **{
-        f"a split with node {vertex}": Mistake(
-            lambda vertex=vertex: make(splits={"train": np.array([0, vertex])}),
-            value=f"node {vertex}",
+        f"a split with node {node}": Mistake(
+            lambda node=node: make(splits={"train": np.array([0, node])}),
+            value=f"node {node}",
             rule="tiny split train nodes",
             remedy="0 to 3 drop",
         )
-        for vertex in (-1, 4, 2**32)
+        for node in (-1, 4, 2**32)
     },
     "a split with a node twice": Mistake(
         lambda: make(splits={"train": np.array([0, 1]), "val": np.array([3, 0, 3])}),

@@ -36,7 +36,7 @@ def test_asking_for_a_device_makes_no_context(monkeypatch):
     assert cuda_status() == "an old one is too old: kernels need compute capability 7.0"
 
 
-def test_pages_that_cannot_be_locked_are_used_unlocked(monkeypatch):
+def test_memory_that_cannot_be_pinned_is_used_unpinned(monkeypatch):
     """If memory cannot be pinned, it is used unpinned, and one warning is logged for all arrays."""
 
     monkeypatch.setattr(device, "torch_on_device", lambda: SimpleNamespace(cuda=SimpleNamespace(mem_get_info=lambda: None)))
@@ -53,7 +53,7 @@ def test_pages_that_cannot_be_locked_are_used_unlocked(monkeypatch):
     ]
 
 
-def test_pages_are_locked_as_long_as_their_buffer_lives(monkeypatch):
+def test_memory_is_pinned_as_long_as_its_buffer_lives(monkeypatch):
     calls = []
     driver = SimpleNamespace(
         cuMemHostRegister_v2=lambda address, size, flags: calls.append(("lock", address.value, size.value, flags)),
@@ -72,7 +72,7 @@ def test_pages_are_locked_as_long_as_their_buffer_lives(monkeypatch):
     assert calls[2:] == [("unlock", address)]
 
 
-def test_a_worker_is_told_the_gpu_of_its_trainer(monkeypatch):
+def test_a_worker_gets_the_gpu_of_its_trainer(monkeypatch):
     monkeypatch.setattr("hoptrain.samplers.buffers.workspace.is_simulated", lambda: False)
     monkeypatch.setattr("hoptrain.samplers.buffers.workspace.default_gpu", lambda: 3)
     assert pickle.loads(pickle.dumps(Workspace(device="cuda"))).gpu == 3

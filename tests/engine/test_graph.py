@@ -53,7 +53,7 @@ def test_from_edges_with_strides():
     check(Graph.from_edges(pairs[:, 0], pairs[:, 1]))
 
 
-def test_from_edges_with_isolated_vertices_at_the_end():
+def test_from_edges_with_isolated_nodes_at_the_end():
     graph = Graph.from_edges(SRC, DST, num_nodes=6)
     assert graph.num_nodes == 6
     assert graph.in_degrees().tolist() == [1, 4, 0, 1, 0, 0]
@@ -119,7 +119,7 @@ def test_from_pyg():
     check(Graph.from_pyg(Data(edge_index=torch.tensor(np.stack([SRC, DST])), num_nodes=4)))
 
 
-def test_from_pyg_takes_its_number_of_vertices():
+def test_from_pyg_takes_its_number_of_nodes():
     assert Graph.from_pyg(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=7)).num_nodes == 7
 
 

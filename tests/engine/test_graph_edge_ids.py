@@ -24,8 +24,8 @@ EDGES = np.array([[3, 0, 2, 0, 3], [1, 1, 0, 1, 3]])
 def edge_lists(draw):
     """Draw edges (2, E) with duplicates, self loops, reverse edges and isolated nodes, and the number of nodes."""
     num_nodes = draw(st.integers(1, 8))
-    vertex = st.integers(0, num_nodes - 1)
-    edges = draw(st.lists(st.tuples(vertex, vertex), max_size=30))
+    node = st.integers(0, num_nodes - 1)
+    edges = draw(st.lists(st.tuples(node, node), max_size=30))
     edges += [(v, u) for u, v in edges[: draw(st.integers(0, len(edges)))]]
     return np.array(edges, draw(st.sampled_from([np.int32, np.int64]))).reshape(-1, 2).T, num_nodes
 

@@ -17,7 +17,7 @@ GRAPH = HeteroGraph.from_edges({"a": 4, "b": 2}, {("a", "r", "b"): ([0, 3], [1, 
 
 
 def data(**options):
-    return HeteroDataset(**({"graph": GRAPH, "seed_type": "a", "name": "typed"} | options))
+    return HeteroDataset(**({"graph": GRAPH, "seed_type": "a", "name": "mixed"} | options))
 
 
 def test_splits_and_stores():
@@ -26,7 +26,7 @@ def test_splits_and_stores():
     assert made.split("train").tolist() == [3, 0]
     assert made.num_seed_nodes == 4
     assert {name: own is rows for (name, own), rows in zip(made.stores().items(), (x["b"], y), strict=True)} == {"x.b": True, "y": True}
-    with refused("'val'", "typed no split", "train choose"):
+    with refused("'val'", "mixed no split", "train choose"):
         made.split("val")
 
 
@@ -45,7 +45,7 @@ def test_a_folder_holds_all_of_it(tmp_path):
         load_hetero_dataset("data", root=tmp_path),
     ):
         assert repr(opened) == repr(whole())
-        assert (opened.name, opened.seed_type, opened.num_classes, opened.meta) == ("typed", "a", 5, {"source": "here"})
+        assert (opened.name, opened.seed_type, opened.num_classes, opened.meta) == ("mixed", "a", 5, {"source": "here"})
         assert opened.path == tmp_path / "data"
         assert list(opened.x) == list(X)
         assert all(np.array_equal(opened.x[kind], rows) and opened.x[kind].dtype == rows.dtype for kind, rows in X.items())
@@ -54,11 +54,11 @@ def test_a_folder_holds_all_of_it(tmp_path):
         assert opened.graph.relations[("a", "r", "b")].indices.tolist() == [3, 0]
 
 
-def test_folders_of_one_kind_and_of_several_are_told_apart(tmp_path, dataset):
-    whole().save(tmp_path / "typed")
+def test_homogeneous_and_heterogeneous_folders_are_distinguished(tmp_path, dataset):
+    whole().save(tmp_path / "mixed")
     dataset.save(tmp_path / "plain")
-    with refused(str(tmp_path / "typed"), "heterogeneous graph", "task hetero load_hetero_dataset"):
-        load_dataset(str(tmp_path / "typed"))
+    with refused(str(tmp_path / "mixed"), "heterogeneous graph", "task hetero load_hetero_dataset"):
+        load_dataset(str(tmp_path / "mixed"))
     with refused(str(tmp_path / "plain"), "nodes one trains", "task nodes several"):
         load_hetero_dataset(str(tmp_path / "plain"))
     assert isinstance(load_dataset("plain", root=tmp_path), Dataset)
@@ -89,7 +89,7 @@ def test_from_pyg():
     assert unlabelled.node_types == ["a", "b"]
 
 
-def test_splits_of_two_families_may_share_vertices():
+def test_splits_of_two_families_may_share_nodes():
     assert len(data(splits={"train_5": np.array([0]), "val_6": np.array([0]), "extra": np.array([0])}).splits) == 3
 
 
@@ -215,7 +215,7 @@ def written_before(folder, kind, meta, **arrays):
 @pytest.mark.parametrize("verify", [None, True, False])
 def test_a_folder_with_the_graph_in_a_folder_of_its_own(tmp_path, verify):
     ids, rows = np.array([0, 3]), np.ones((2, 1), np.float32)
-    meta = {"name": "typed", "seed_type": "a", "num_classes": 3, "info": {"source": "here"}, "features": ["b"]}
+    meta = {"name": "mixed", "seed_type": "a", "num_classes": 3, "info": {"source": "here"}, "features": ["b"]}
     of_edges = {"edge_features": [["a", "r", "b"]], "edge_splits": [["a", "r", "b"]]}
     more = {"edge_attr_0": np.array([[5], [6]], np.uint8), "edge_split_0_val": np.array([1])}
     written_before(tmp_path / "old", "hetero-dataset", meta | of_edges, x_0=rows, y=np.array([0, 1, -1, 2]), split_train=ids, **more)
@@ -297,62 +297,62 @@ def pyg_with_a_type_without_size():
 FAMILY = {"train_5": np.array([0, 2]), "val_5": np.array([1, 2])}
 
 MISTAKES = {
-    "an unknown seed type": Mistake(lambda: data(seed_type="c"), value="'c'", rule="typed seed_type graph", remedy="a, b choose"),
+    "an unknown seed type": Mistake(lambda: data(seed_type="c"), value="'c'", rule="mixed seed_type graph", remedy="a, b choose"),
     "features of an unknown type": Mistake(
-        lambda: data(x={"c": np.ones((4, 1))}), value="'c'", rule="typed x type graph", remedy="a, b choose"
+        lambda: data(x={"c": np.ones((4, 1))}), value="'c'", rule="mixed x type graph", remedy="a, b choose"
     ),
     "features of too many nodes": Mistake(
-        lambda: data(x={"b": np.ones((4, 1))}), value="(4, 1)", rule="typed, b: x row 2 nodes", remedy="reshape"
+        lambda: data(x={"b": np.ones((4, 1))}), value="(4, 1)", rule="mixed, b: x row 2 nodes", remedy="reshape"
     ),
     "features of an unknown relation": Mistake(
         lambda: data(edge_attr={("a", "s", "b"): np.ones(2)}),
         value="('a', 's', 'b')",
-        rule="typed edge_attr graph relations",
+        rule="mixed edge_attr graph relations",
         remedy="a:r:b choose",
     ),
     "features of too few edges": Mistake(
-        lambda: data(edge_attr={R: np.ones(1)}), value="(1, 1)", rule="typed, a:r:b edge_attr row edge", remedy="2 reshape"
+        lambda: data(edge_attr={R: np.ones(1)}), value="(1, 1)", rule="mixed, a:r:b edge_attr row edge", remedy="2 reshape"
     ),
     "a feature of an edge that is not finite": Mistake(
         lambda: data(edge_attr={R: np.array([1, np.nan])}),
         value=" nan",
-        rule="typed, a:r:b edge_attr[1, 0] finite",
+        rule="mixed, a:r:b edge_attr[1, 0] finite",
         remedy="replace nan_to_num",
     ),
     "features of edges that are not by relation": Mistake(
-        lambda: data(edge_attr=np.ones(2)), value="edge_attr is", rule="typed ndarray dictionary", remedy="relation key"
+        lambda: data(edge_attr=np.ones(2)), value="edge_attr is", rule="mixed ndarray dictionary", remedy="relation key"
     ),
     "features that are not by type": Mistake(
-        lambda: data(x=np.ones((4, 2))), value="x is", rule="typed ndarray dictionary", remedy="type key"
+        lambda: data(x=np.ones((4, 2))), value="x is", rule="mixed ndarray dictionary", remedy="type key"
     ),
     "splits that are not by name": Mistake(
-        lambda: data(splits=np.arange(2)), value="splits is", rule="typed ndarray dictionary", remedy="name key"
+        lambda: data(splits=np.arange(2)), value="splits is", rule="mixed ndarray dictionary", remedy="name key"
     ),
     "too few labels": Mistake(
-        lambda: data(y=np.zeros(2, np.int64)), value="int64 of shape (2,)", rule="typed y labels one", remedy="4 nodes"
+        lambda: data(y=np.zeros(2, np.int64)), value="int64 of shape (2,)", rule="mixed y labels one", remedy="4 nodes"
     ),
     "a split with an unknown node": Mistake(
-        lambda: data(splits={"train": np.array([4])}), value="node 4", rule="typed split train nodes", remedy="0 to 3 drop"
+        lambda: data(splits={"train": np.array([4])}), value="node 4", rule="mixed split train nodes", remedy="0 to 3 drop"
     ),
     "a label beyond the classes": Mistake(
         lambda: data(y=np.array([0, 3, 1, 0]), num_classes=3),
         value="y[1] is 3",
-        rule="typed labels [-1, 3)",
+        rule="mixed labels [-1, 3)",
         remedy="correct num_classes (3)",
     ),
     "a negative label": Mistake(
-        lambda: data(y=np.array([0, -2, 1, 0])), value="y[1] is -2", rule="typed labels [-1, 2)", remedy="correct num_classes (2)"
+        lambda: data(y=np.array([0, -2, 1, 0])), value="y[1] is -2", rule="mixed labels [-1, 2)", remedy="correct num_classes (2)"
     ),
     "no label that is not negative": Mistake(
-        lambda: data(y=np.array([-9, -2, -7, -8])), value="y[0] is -9", rule="typed labels [-1, 0)", remedy="correct num_classes (0)"
+        lambda: data(y=np.array([-9, -2, -7, -8])), value="y[0] is -9", rule="mixed labels [-1, 0)", remedy="correct num_classes (0)"
     ),
     "a node in two splits of a family": Mistake(
-        lambda: data(splits=FAMILY), value="node 2", rule="typed train_5 val_5 share", remedy="drop one"
+        lambda: data(splits=FAMILY), value="node 2", rule="mixed train_5 val_5 share", remedy="drop one"
     ),
     "a split with a node without a label": Mistake(
         lambda: data(y=np.array([0, -1, 0, 0]), splits={"train": np.array([1])}),
         value="node 1",
-        rule="typed split train label",
+        rule="mixed split train label",
         remedy="(-1) drop",
     ),
     "a file of the graph altered": Mistake(

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 from golden_batches import contents
-from golden_graphs import TRAIN, rows, small, spread, typed
+from golden_graphs import TRAIN, hetero_graph, rows, small, spread
 
 from hoptrain import samplers as s
 from hoptrain.engine import Dataset, HeteroDataset, to_bfloat16
@@ -37,13 +37,13 @@ def data_folder():
     """Yield a temporary folder with the data of all loaders, in which converted data are stored."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        vertices().save(folder / "vertices")
+        node_data().save(folder / "nodes")
         np.savez(folder / "rings.npz", **rings())
         np.savez(folder / "pictures.npz", **pictures())
         yield folder
 
 
-def vertices(**others):
+def node_data(**others):
     """Return the small graph with features and classes."""
     splits = {"train": TRAIN, "val": TRAIN + 1, "test": TRAIN[:-1] + 2}
     given = {"x": rows(40, 5, 50), "y": spread(40, 51) % 3, "splits": {name: own[own < 40] for name, own in splits.items()}}
@@ -69,19 +69,19 @@ def pictures():
 
 
 def nodes(folder, sampler, batch_size=5, rank=0, world_size=1, kind=NodeDataModule, **options):
-    module = kind(str(folder / "vertices"), sampler, batch_size=batch_size, num_workers=0, seed=SEED, **options)
+    module = kind(str(folder / "nodes"), sampler, batch_size=batch_size, num_workers=0, seed=SEED, **options)
     return module.make_loader(rank, world_size, SEED)
 
 
 def other_rows(folder):
     """Return a loader with bfloat16 features and several labels per node."""
     y = (spread(120, 52).reshape(40, 3) % 2).astype(np.uint8)
-    return s.SampleLoader(vertices(x=to_bfloat16(rows(40, 5, 50)), y=y), s.NeighborSampler([3, 2]), batch_size=5, seed=SEED)
+    return s.SampleLoader(node_data(x=to_bfloat16(rows(40, 5, 50)), y=y), s.NeighborSampler([3, 2]), batch_size=5, seed=SEED)
 
 
 def links(folder, **shares):
     options = {"sampler": s.LinkSampler(s.NeighborSampler([3, 2])), "batch_size": 64, "num_workers": 0, "seed": SEED}
-    return LinkDataModule(dataset=str(folder / "vertices"), **shares, **options).train_dataloader()
+    return LinkDataModule(dataset=str(folder / "nodes"), **shares, **options).train_dataloader()
 
 
 def events(folder, rank=0, world_size=1):
@@ -103,30 +103,30 @@ def edges():
     y = spread(small().num_edges, 56) % 4
     y[::5] = -1
     sampler = s.LinkSampler(s.NeighborSampler([3, 2]), num_negatives=0)
-    return EdgeDataModule(vertices(edge_y=y), sampler, batch_size=16, num_workers=0, seed=SEED).train_dataloader()
+    return EdgeDataModule(node_data(edge_y=y), sampler, batch_size=16, num_workers=0, seed=SEED).train_dataloader()
 
 
 def chunks(folder, **options):
-    return ChunkLoader(vertices(), s.NeighborSampler([3, 2]), batch_size=5, seed=SEED, **options)
+    return ChunkLoader(node_data(), s.NeighborSampler([3, 2]), batch_size=5, seed=SEED, **options)
 
 
-def typed_vertices():
+def hetero_node_data():
     x = {"p": rows(20, 3, 53), "a": spread(30, 54).reshape(15, 2)}
-    return HeteroDataset(graph=typed(), seed_type="p", x=x, y=spread(20, 55) % 4, splits={"train": np.arange(11)})
+    return HeteroDataset(graph=hetero_graph(), seed_type="p", x=x, y=spread(20, 55) % 4, splits={"train": np.arange(11)})
 
 
 def types(folder):
-    return s.SampleLoader(typed_vertices(), s.HeteroSampler([2, 2], "p"), batch_size=4, seed=SEED)
+    return s.SampleLoader(hetero_node_data(), s.HeteroSampler([2, 2], "p"), batch_size=4, seed=SEED)
 
 
 def hetero(folder):
-    module = HeteroDataModule(typed_vertices(), s.HeteroSampler([2, 2], "p"), batch_size=3, num_workers=0, seed=SEED)
+    module = HeteroDataModule(hetero_node_data(), s.HeteroSampler([2, 2], "p"), batch_size=3, num_workers=0, seed=SEED)
     return module.make_loader(1, 2, SEED)
 
 
 def hetero_links(folder):
     sampler = s.HeteroLinkSampler(s.HeteroSampler([2, 2]), ("a", "writes", "p"), "degree", 2, exclude="self")
-    return HeteroLinkDataModule(typed_vertices(), sampler, batch_size=8, num_workers=0, seed=SEED).train_dataloader()
+    return HeteroLinkDataModule(hetero_node_data(), sampler, batch_size=8, num_workers=0, seed=SEED).train_dataloader()
 
 
 def items(folder, module, *data, **options):
@@ -163,9 +163,9 @@ FEEDS = {
     "images": images,
     "images, changed": lambda folder: images(folder, shift=1, mirror=True),
     "graphs": lambda folder: items(folder, GraphDataModule, "rings", root=str(folder), batch_size=6),
-    "sign": lambda folder: items(folder, SIGNDataModule, str(folder / "vertices"), num_hops=2, batch_size=5),
+    "sign": lambda folder: items(folder, SIGNDataModule, str(folder / "nodes"), num_hops=2, batch_size=5),
     "sse": lambda folder: nodes(folder, s.NeighborSampler([-1]), kind=SteadyDataModule),
-    "full_batch, rank 1 of 2": lambda folder: FullBatchDataModule(str(folder / "vertices"), seed=SEED).make_loader(1, 2, SEED),
+    "full_batch, rank 1 of 2": lambda folder: FullBatchDataModule(str(folder / "nodes"), seed=SEED).make_loader(1, 2, SEED),
 }
 
 

@@ -57,7 +57,7 @@ def large():
 
 
 @cache
-def typed():
+def hetero_graph():
     """Return a graph with four relations.
 
     Two lead into one type, one of them from within; another leads into a type that the second hop reaches, and the last into an unreachable
@@ -75,7 +75,7 @@ def typed():
 @cache
 def valued():
     """Return the heterogeneous graph with weights, and with times for all relations except one."""
-    graph = typed()
+    graph = hetero_graph()
     relations = {key: (columns.indptr, columns.indices) for key, columns in graph.relations.items()}
     weights = {key: (spread(columns.num_edges, 60) % 5).astype(np.float32) for key, columns in graph.relations.items()}
     times = {key: spread(columns.num_edges, 70) % 50 for key, columns in graph.relations.items() if key[1] != "of"}

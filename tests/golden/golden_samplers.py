@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from golden_batches import contents
-from golden_graphs import TRAIN, doubly_weighted, large, small, spread, typed, valued, wide
+from golden_graphs import TRAIN, doubly_weighted, hetero_graph, large, small, spread, valued, wide
 
 from hoptrain import samplers as s
 
@@ -82,7 +82,7 @@ def on(sampler, bulk=SEEDS, graph=None):
     return Sampled(sampler.prepare(graph, TRAIN), graph, bulk)
 
 
-def parted():
+def partitioned():
     """Return a case with clusters by a formula, since METIS may partition differently in another version."""
     with patch("hoptrain.samplers.subgraphs.cluster.partition", lambda graph, number: np.arange(graph.num_nodes) * 7 % number):
         return on(s.ClusterSampler(5), (np.array([2, 0]), np.array([4])))
@@ -100,7 +100,7 @@ def by_norms(inner):
     return case
 
 
-TYPED_FANOUTS = {"p:cites:p": [2, 0], "a:writes:p": [0, -1], "p:of:a": [3, 2], "p:in:venue": [-1, 1]}
+HETERO_FANOUTS = {"p:cites:p": [2, 0], "a:writes:p": [0, -1], "p:of:a": [3, 2], "p:in:venue": [-1, 1]}
 SEVERAL = (np.array([3, 36, 20, 1]), np.array([19, 38]))
 """Seeds of several types: 20 papers, 15 authors and 4 venues are numbered in this order."""
 TIMES = 10 + np.arange(40)
@@ -148,7 +148,7 @@ SAMPLED = {
     "fastgcn, gcn": lambda: on(s.FastGCNSampler([12, 12], norm="gcn")),
     "asgcn": lambda: on(s.ASGCNSampler([6, 4])),
     "asgcn, scores": scored,
-    "cluster": parted,
+    "cluster": partitioned,
     "cluster, METIS": lambda: on(s.ClusterSampler(5), (np.array([2, 0]), np.array([4]))),
     "saint, node": lambda: on(s.SaintNodeSampler(9, num_subgraphs=2), ONE),
     "saint, edge": lambda: on(s.SaintEdgeSampler(5, num_subgraphs=2), ONE),
@@ -168,44 +168,46 @@ SAMPLED = {
     "mvs, vrgcn": lambda: by_norms(s.VRGCNSampler([2])),
     "weighted seeds": lambda: on(s.WeightedSeedSampler(s.NeighborSampler([3, 2]), spread(40, 8) % 5)),
     "weighted seeds, typed": lambda: Sampled(
-        s.WeightedSeedSampler(s.HeteroSampler([2, 3], "p"), np.arange(20) % 7).prepare(typed(), np.arange(18)),
-        typed(),
+        s.WeightedSeedSampler(s.HeteroSampler([2, 3], "p"), np.arange(20) % 7).prepare(hetero_graph(), np.arange(18)),
+        hetero_graph(),
         (np.array([3, 7, 1]), np.arange(9)),
     ),
-    "typed": lambda: Sampled(s.HeteroSampler([2, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
-    "typed, replace": lambda: Sampled(s.HeteroSampler([2, 3], "p", replace=True), typed(), (np.array([3, 7, 1]), np.array([19, 4]))),
-    "typed, share": lambda: Sampled(s.HeteroSampler([0.5, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
-    "typed, by relation": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
-    "typed, new": lambda: Sampled(s.HeteroSampler(TYPED_FANOUTS, "p", expand="new"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed": lambda: Sampled(s.HeteroSampler([2, 3], "p"), hetero_graph(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, replace": lambda: Sampled(s.HeteroSampler([2, 3], "p", replace=True), hetero_graph(), (np.array([3, 7, 1]), np.array([19, 4]))),
+    "typed, share": lambda: Sampled(s.HeteroSampler([0.5, 3], "p"), hetero_graph(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, by relation": lambda: Sampled(s.HeteroSampler(HETERO_FANOUTS, "p"), hetero_graph(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, new": lambda: Sampled(
+        s.HeteroSampler(HETERO_FANOUTS, "p", expand="new"), hetero_graph(), (np.array([3, 7, 1]), np.array([19, 0]))
+    ),
     "typed, weighted": lambda: Sampled(s.HeteroSampler([2, -1], "p", weighted=True), valued(), (np.array([3, 7, 1]), np.array([19, 0]))),
-    "typed, several types": lambda: Sampled(s.HeteroSampler([2, 3]), typed(), SEVERAL),
+    "typed, several types": lambda: Sampled(s.HeteroSampler([2, 3]), hetero_graph(), SEVERAL),
     "typed, temporal": lambda: Sampled(
         s.HeteroTemporalSampler([2, 3], "p", {"p": TIMES[:20]}), valued(), (np.array([3, 7, 3]), np.array([19, 0]))
     ),
     "typed, temporal, recent": lambda: Sampled(
         s.HeteroTemporalSampler([2, 3], None, {"p": TIMES[:20], "a": TIMES[:15], "venue": TIMES[:4]}, strategy="recent"), valued(), SEVERAL
     ),
-    "typed, labor": lambda: Sampled(s.HeteroLaborSampler([2, 3], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "typed, labor": lambda: Sampled(s.HeteroLaborSampler([2, 3], "p"), hetero_graph(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "typed, labor, importance": lambda: Sampled(
-        s.HeteroLaborSampler([2, 3], "p", importance_rounds=2), typed(), (np.array([3, 7, 1]), np.array([19, 0]))
+        s.HeteroLaborSampler([2, 3], "p", importance_rounds=2), hetero_graph(), (np.array([3, 7, 1]), np.array([19, 0]))
     ),
     "typed, labor, weighted": lambda: Sampled(
         s.HeteroLaborSampler([2, -1], "p", importance_rounds=1, weighted=True), valued(), (np.array([3, 7, 1]), np.array([19, 0]))
     ),
     "typed, links": lambda: Sampled(
         s.HeteroLinkSampler(s.HeteroSampler([2, 3], expand="new"), ("a", "writes", "p"), num_negatives=2, exclude="self"),
-        typed(),
+        hetero_graph(),
         (np.array([3, 40, 11]), np.array([7])),
     ),
     "typed, links, filtered": lambda: Sampled(
         s.HeteroLinkSampler(s.HeteroSampler([2, 3]), ("a", "writes", "p"), "filtered", 2, exclude="self"),
-        typed(),
+        hetero_graph(),
         (np.array([3, 40, 11]), np.array([7])),
     ),
     "typed, pinsage": lambda: Sampled(
-        s.HeteroPinSAGESampler([3, 2], ["p:of:a", "a:writes:p"], num_walks=6), typed(), (np.array([3, 7, 1]), np.array([19, 0]))
+        s.HeteroPinSAGESampler([3, 2], ["p:of:a", "a:writes:p"], num_walks=6), hetero_graph(), (np.array([3, 7, 1]), np.array([19, 0]))
     ),
-    "hgt": lambda: Sampled(s.HGTSampler([3, 2], "p"), typed(), (np.array([3, 7, 1]), np.array([19, 0]))),
+    "hgt": lambda: Sampled(s.HGTSampler([3, 2], "p"), hetero_graph(), (np.array([3, 7, 1]), np.array([19, 0]))),
     "program": lambda: on(Sage([3, 2])),
     "program, collective": lambda: on(Layer()),
     "walk": lambda: on(s.RandomWalk(4)),

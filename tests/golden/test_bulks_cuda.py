@@ -9,7 +9,7 @@ from cuda_case import needs_cuda, to_host
 from golden_batches import digests
 from golden_graphs import make_graph
 from golden_samplers import ADDRESSES, ON_CPU, SAMPLED, one_of_each
-from large_cases import LARGE, Twin
+from large_cases import LARGE, SyntheticProducts
 
 from hoptrain.engine.device import is_simulated
 from hoptrain.kernels.cuda.group import CLASSES, NUM_COUNTERS
@@ -91,14 +91,14 @@ def check_same(found, expected):
 
 @pytest.fixture(scope="module")
 def products():
-    return Twin.of(0.05)
+    return SyntheticProducts.of(0.05)
 
 
 @on_a_device
 @pytest.mark.parametrize("number", [1, 8, 64])
 @pytest.mark.parametrize("kernel", ["sample", "transit"])
 @pytest.mark.parametrize("name", LARGE)
-def test_a_graph_of_a_hundred_thousand_vertices(products, name, kernel, number):
+def test_a_graph_of_a_hundred_thousand_nodes(products, name, kernel, number):
     work = LARGE[name](products)
     seeds, workspace = work.batches(0, number), Workspace(device="cuda", kernel=kernel)
     check_same(work.sampler.sample_bulk(work.graph, seeds, workspace=workspace), work.sampler.sample_bulk(work.graph, seeds))
@@ -106,11 +106,11 @@ def test_a_graph_of_a_hundred_thousand_vertices(products, name, kernel, number):
 
 @pytest.fixture(scope="module")
 def small_products():
-    return Twin.of(0.0005)
+    return SyntheticProducts.of(0.0005)
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_the_same_cases_of_a_graph_of_a_thousand_vertices(small_products, name):
+def test_the_same_cases_of_a_graph_of_a_thousand_nodes(small_products, name):
     """Bulks of each large case equal the CPU's on a graph of about a thousand nodes; seeds are few, so that it runs without a device."""
     work = LARGE[name](small_products)
     seeds, workspace = [some[:4] for some in work.batches(0, 2)], on_cuda("transit", CLOSE)

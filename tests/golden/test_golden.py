@@ -64,7 +64,7 @@ def test_every_sampler_and_every_task_has_a_case():
     assert GOLDEN.keys() == SAMPLED.keys() | {f"feed: {name}" for name in FEEDS}
 
 
-def test_another_batch_is_named_and_the_remedy_told():
+def test_a_changed_batch_is_named_with_the_remedy():
     """If a batch differs, or is missing or additional, one line names its address and the remedy."""
     for found, expected in (({"7/3/11": "a"}, {"7/3/11": "b"}), ({}, {"7/3/11": "b"}), ({"7/3/11": "a"}, {})):
         with refused("7/3/11", "walk batch another tests/golden/batches.json", "CHANGELOG.md Batches change write.py", AssertionError):

@@ -6,7 +6,7 @@ import pytest
 from cuda_case import needs_cuda, to_host
 from golden_batches import check, digests, read
 from golden_samplers import ADDRESSES, ON_CPU, SAMPLED, one_of_each
-from large_cases import LARGE, Twin
+from large_cases import LARGE, SyntheticProducts
 from nodewise_cuda_case import on_cuda
 
 from hoptrain.samplers.cuda.device_sampler import DeviceSampler
@@ -33,9 +33,9 @@ def _kinds_below(kind):
 
 def test_every_driver_has_a_large_case():
     """Each CUDA driver, including those that depend on a sampler's options, has a case in ``large_cases.py``."""
-    twin, asked, made = Twin.of(0.0005), set(), set()
+    products, asked, made = SyntheticProducts.of(0.0005), set(), set()
     for make in LARGE.values():
-        work = make(twin)
+        work = make(products)
         asked.add(next(kind for kind in type(work.sampler).__mro__ if kind in DRIVERS))
         made.add(type(driver_for(work.graph, work.sampler, on_cuda())))
     assert asked == DRIVERS.keys()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("tested_blocks")
 
 RUN_WAITS = 2
 """Number of waits at the start of an epoch: for both streams, so that it cannot overwrite what the previous epoch still uses."""
-HANDED = 9
+PASSED = 9
 """Number of arrays of a batch that the training stream reads: node ids, three for each hop, features and labels.
 
 Each is copied from the bulk or gathered, and torch's allocator records an event when it is freed.
@@ -81,9 +81,9 @@ def test_a_batch_asks_for_little(data, expand, bulk):
     record, number = steady_epoch(loader_of(data, expand=expand, bulk=bulk))
     bulks = -(-number // bulk)
     assert record.launches <= GATHERED * number
-    assert record.copies <= (HANDED - GATHERED) * number
+    assert record.copies <= (PASSED - GATHERED) * number
     assert record.calls("cuStreamWaitEvent") == number + bulks
-    assert record.calls("cuEventRecord") <= (HANDED + 2) * (number + 1) + bulks
+    assert record.calls("cuEventRecord") <= (PASSED + 2) * (number + 1) + bulks
 
 
 def test_without_capture_a_bulk_still_waits_once(data):

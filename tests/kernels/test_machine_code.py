@@ -27,7 +27,7 @@ def kernels(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _read_anew():
+def _read_again():
     machine_code.text_of.cache_clear()
 
 

@@ -61,8 +61,8 @@ def test_from_tables_to_a_resumed_run(installed, tmp_path):
 
     *before, first, again = LINES
     assert (first, again) == ("python train.py", "python train.py")
-    told = [run(line, here, environment) for line in before]
-    assert float(re.search(r"test accuracy ([\d.]+)", told[-1])[1]) > 0.5
+    outputs = [run(line, here, environment) for line in before]
+    assert float(re.search(r"test accuracy ([\d.]+)", outputs[-1])[1]) > 0.5
 
     training = subprocess.Popen(first, shell=True, cwd=here, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
@@ -73,9 +73,9 @@ def test_from_tables_to_a_resumed_run(installed, tmp_path):
     os.killpg(training.pid, signal.SIGINT)
     training.wait(200)
     stopped_after = weights(here)[0]
-    told = run(again, here, environment)
+    output = run(again, here, environment)
     assert stopped_after < 29
-    assert float(re.search(r"test_acc\W+([\d.]+)", told)[1]) > 0.7
+    assert float(re.search(r"test_acc\W+([\d.]+)", output)[1]) > 0.7
 
     files_of_the_page(whole)
     (whole / "people").symlink_to(here / "people")

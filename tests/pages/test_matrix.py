@@ -48,7 +48,7 @@ PLAIN = {
     "Node2Vec": s.Node2Vec(3),
     "MetapathWalk": s.MetapathWalk(np.zeros(3000, np.int64), [0], 2),
 }
-TYPED = {
+HETERO = {
     "HeteroSampler": s.HeteroSampler([3, 3], "paper"),
     "HeteroTemporalSampler": s.HeteroTemporalSampler([3, 3], "paper", seed_times={"paper": np.full(90, 5)}),
     "HeteroLaborSampler": s.HeteroLaborSampler([3, 3], "paper"),
@@ -131,7 +131,7 @@ def on_machines(sampler):
 @pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_the_table_is_what_happens(data):
     lines = []
-    for name, sampler in (PLAIN | TYPED).items():
+    for name, sampler in (PLAIN | HETERO).items():
         trials = (of_nodes, of_links, of_edges, of_types, in_chunks)
         fields = [tried(trial, data, sampler) for trial in trials]
         is_known = any(fields) and not sampler.state()

@@ -44,7 +44,7 @@ def test_the_sampler_of_one_s_own_runs(names):
     assert len(EXAMPLES) == 3
 
 
-def test_files_and_folders_that_contributors_are_told_of_exist():
+def test_files_and_folders_named_in_contributing_exist():
     root = Path(__file__).parents[2]
     text = (root / "CONTRIBUTING.md").read_text()
     named = re.findall(r"`((?:hoptrain|trainers|samplers|engine|kernels|configs|benchmarks|docs|tests)/[a-z_\d./]*)`", text)

@@ -141,7 +141,7 @@ def test_two_runs_differ_in_times_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(300)
-def test_a_run_goes_on_as_the_page_says(tmp_path, monkeypatch):
+def test_a_run_resumes_as_on_the_page(tmp_path, monkeypatch):
     """In the page's example, the second command resumes in the first one's folder, and the third command starts a new run."""
     monkeypatch.chdir(tmp_path)
     for line in commands("resume"):

@@ -55,11 +55,11 @@ def accessed(traffic, ordered):
 
 @pytest.mark.parametrize("case", CASES)
 def test_bulks(case, counted):
-    vertices, kernel, options, thresholds = CASES[case]
-    graph, rng = make_graph(vertices, 25 * vertices), np.random.default_rng(0)
+    nodes, kernel, options, thresholds = CASES[case]
+    graph, rng = make_graph(nodes, 25 * nodes), np.random.default_rng(0)
     sampler, workspace = NeighborSampler(**options), Workspace(device="cuda", kernel=kernel, placement="device", cuda_graphs=False)
     workspace.on_device.thresholds = thresholds
-    seeds = [rng.permutation(vertices)[:40] for _ in range(3)]
+    seeds = [rng.permutation(nodes)[:40] for _ in range(3)]
     sampler.sample_bulk(graph, seeds, workspace=workspace)
     counted.clear()
     with recorded() as launches:

@@ -49,14 +49,14 @@ class Device(SimpleNamespace):
 
 def install():
     """Make numba-cuda's host side use this device."""
-    told = {
+    attributes = {
         "MULTIPROCESSOR_COUNT": 1,
         "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
         "L2_CACHE_SIZE": 40 << 20,
         "MEMORY_CLOCK_RATE": 1,
         "GLOBAL_MEMORY_BUS_WIDTH": 8,
     }
-    device = Device(compute_capability=SESSION.capability, name="PTX on the CPU", id=0, **told)
+    device = Device(compute_capability=SESSION.capability, name="PTX on the CPU", id=0, **attributes)
     free_memory = SimpleNamespace(free=8 << 30, total=16 << 30)
     context = SimpleNamespace(device=device, get_memory_info=lambda: free_memory, synchronize=STREAM.synchronize)
     replaced = {

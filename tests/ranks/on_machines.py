@@ -86,12 +86,12 @@ def send(pids, number):
 def ended(folder, ranks, seconds):
     """Return the output of the ranks, after checking that all of their processes have ended."""
     try:
-        told = [rank.communicate(timeout=seconds) for rank in ranks]
+        outputs = [rank.communicate(timeout=seconds) for rank in ranks]
         deadline = time.monotonic() + 5
         while processes_in(folder) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert processes_in(folder) == {}
-        return told
+        return outputs
     finally:
         send(processes_in(folder), signal.SIGKILL)
         for rank in ranks:

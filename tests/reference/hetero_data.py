@@ -32,7 +32,7 @@ def hetero_data(seed=0, **changes):
     x["author"] = rng.random((60, 5), dtype=np.float32)
     order = rng.permutation(90)
     splits = {"train": np.sort(order[:50]), "val": np.sort(order[50:70]), "test": np.sort(order[70:])}
-    given = {"name": "typed", "graph": hetero_graph(seed), "seed_type": "paper", "x": x, "y": y, "splits": splits}
+    given = {"name": "mixed", "graph": hetero_graph(seed), "seed_type": "paper", "x": x, "y": y, "splits": splits}
     return HeteroDataset(**given | changes)
 
 

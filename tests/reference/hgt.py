@@ -32,8 +32,8 @@ def batch(graph, seeds, num_samples, key):
 def drawn(budgets, taken, number, key):
     """Draw up to ``number`` distinct nodes in sequence, with probability proportional to their squared budgets."""
     squares = [0.0 if u in taken else budget * budget for u, budget in budgets.items()]
-    vertices = list(budgets)
-    left = [u for u in vertices if u not in taken]
+    candidates = list(budgets)
+    left = [u for u in candidates if u not in taken]
     if len(left) <= number:
         return left
     size = 1 << (len(squares) - 1).bit_length()
@@ -42,7 +42,7 @@ def drawn(budgets, taken, number, key):
     for j in range(number):
         high, low = neighbor.words(key, j, 2)
         place = find(squares, ((high << 32) + low >> 11) / 2**53 * halved_sum(squares))
-        found.append(vertices[place])
+        found.append(candidates[place])
         squares[place] = 0.0
     return found
 

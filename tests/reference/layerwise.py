@@ -31,26 +31,26 @@ def keys(columns, destinations, kind, scores=None):
     return {u: total * (1 if scores is None else scores[u]) for u, total in sums.items()}
 
 
-def draws(law, count, key):
+def draws(distribution, count, key):
     """Draw ``count`` nodes with the integer weights ``law`` = {node: key}; ``key`` is (seed, epoch, batch, hop)."""
-    if not law:
+    if not distribution:
         return []
-    vertices, prefix = list(law), list(accumulate(law.values()))
+    candidates, prefix = list(distribution), list(accumulate(distribution.values()))
     stream = words(key, 0, 2 * count)
     targets = [((high << 32) + low) * prefix[-1] >> 64 for high, low in zip(stream[::2], stream[1::2], strict=True)]
-    return [vertices[bisect_right(prefix, target)] for target in targets]
+    return [candidates[bisect_right(prefix, target)] for target in targets]
 
 
-def layer(graph, columns, nodes, law, drawn, normalize=False):
+def layer(graph, columns, nodes, distribution, drawn, normalize=False):
     """Return the block from the drawn nodes to the destinations, (indptr, indices, edge ids, weights, number of sources), and all nodes."""
-    times, total = Counter(drawn), sum(law.values())
+    times, total = Counter(drawn), sum(distribution.values())
     local = {v: i for i, v in enumerate(nodes)}
     counts, indices, edge_ids, weights = [0], [], [], []
     for v in nodes:
         of_column = []
         for offset, u in enumerate(columns[v]):
             if times[u]:
-                of_column.append(np.float32(times[u] * (float(total) / (float(len(drawn)) * float(law[u])))))
+                of_column.append(np.float32(times[u] * (float(total) / (float(len(drawn)) * float(distribution[u])))))
                 indices.append(local.setdefault(u, len(local)))
                 edge_ids.append(int(graph.indptr[v]) + offset)
         if normalize and of_column:
@@ -61,17 +61,17 @@ def layer(graph, columns, nodes, law, drawn, normalize=False):
     return (counts, indices, edge_ids, weights, len(local)), list(local)
 
 
-def batch(graph, seeds, layer_sizes, address, kind, *, global_law=False, scores=None, normalize=False):
+def batch(graph, seeds, layer_sizes, address, kind, *, global_distribution=False, scores=None, normalize=False):
     """Return the blocks from the seeds outward, the input nodes, and each layer's integer weights and drawn nodes.
 
     With ``global_law`` every node of the graph counts as a destination for the weights, as in FastGCN. ``address`` is (seed, epoch, batch).
     """
     columns = columns_of(graph)
-    nodes, blocks, laws = list(seeds), [], []
+    nodes, blocks, distributions = list(seeds), [], []
     for hop, size in enumerate(layer_sizes):
-        law = keys(columns, range(graph.num_nodes) if global_law else nodes, kind, scores)
-        drawn = draws(law, size, (*address, hop))
-        block, nodes = layer(graph, columns, nodes, law, drawn, normalize)
+        distribution = keys(columns, range(graph.num_nodes) if global_distribution else nodes, kind, scores)
+        drawn = draws(distribution, size, (*address, hop))
+        block, nodes = layer(graph, columns, nodes, distribution, drawn, normalize)
         blocks.append(block)
-        laws.append((law, drawn))
-    return blocks, nodes, laws
+        distributions.append((distribution, drawn))
+    return blocks, nodes, distributions

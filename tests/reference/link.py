@@ -18,10 +18,10 @@ def negative(kind, key, edges, i, number, destinations, bounds, table, refused, 
     begin, end = bounds
     if kind == "filtered":
         for again in range(32):
-            vertex = begin + place(key, edges[i], number + again * count, end - begin)[0]
-            if vertex not in refused:
+            node = begin + place(key, edges[i], number + again * count, end - begin)[0]
+            if node not in refused:
                 break
-        return vertex
+        return node
     if kind == "in_batch":
         further, _ = place(key, edges[i], number, len(edges) - 1)
         return destinations[(i + 1 + further) % len(edges)]

@@ -19,18 +19,18 @@ def philox4x32(counter, key):
     return c0, c1, c2, c3
 
 
-def counter_of(epoch, batch, hop, vertex, group):
+def counter_of(epoch, batch, hop, node, group):
     """Return the 128-bit counter of an address as four words: 40 bits of node, 24 of group, 32 of batch, 12 of hop, 20 of epoch."""
-    whole = vertex + (group << 40) + (batch << 64) + (hop << 96) + (epoch << 108)
+    whole = node + (group << 40) + (batch << 64) + (hop << 96) + (epoch << 108)
     return tuple((whole >> shift) & MASK for shift in (0, 32, 64, 96))
 
 
-def words(key, vertex, number):
+def words(key, node, number):
     """Return the first ``number`` random words of a node; ``key`` = (seed, epoch, batch, hop)."""
     seed, epoch, batch, hop = key
     stream = []
     for group in range((number + 3) // 4):
-        stream += philox4x32(counter_of(epoch, batch, hop, vertex, group), (seed & MASK, seed >> 32))
+        stream += philox4x32(counter_of(epoch, batch, hop, node, group), (seed & MASK, seed >> 32))
     return stream[:number]
 
 
@@ -55,25 +55,25 @@ def select(degree, rest, stream):
     return chosen
 
 
-def offsets(degree, fanout, replace, key, vertex, tables=None):
+def offsets(degree, fanout, replace, key, node, tables=None):
     """Return positions within a node's column: all, draws with replacement (``tables``: threshold, alias), or Floyd's subset.
 
     A fraction of the degree without replacement is drawn by ``select``. With ``tables`` (threshold, alias, weights), distinct edges are
     drawn by ``distinct_by_weight``.
     """
     if tables and (fanout == -1 or not replace):
-        return distinct_by_weight(*tables, fanout, key, vertex) if degree else []
+        return distinct_by_weight(*tables, fanout, key, node) if degree else []
     is_share, is_all, fanout = isinstance(fanout, float), fanout == -1, wanted(degree, fanout)
     if degree == 0 or is_all or (not replace and degree <= fanout):
         return list(range(degree))
     if is_share and not replace:
-        return select(degree, fanout, words(key, vertex, degree))
+        return select(degree, fanout, words(key, node, degree))
     if tables:
         threshold, alias, *_ = tables
-        stream = words(key, vertex, 2 * fanout)
+        stream = words(key, node, 2 * fanout)
         drawn = [(bounded(place, degree), keep) for place, keep in zip(stream[::2], stream[1::2], strict=True)]
         return [offset if keep < threshold[offset] else alias[offset] for offset, keep in drawn]
-    stream = words(key, vertex, fanout)
+    stream = words(key, node, fanout)
     if replace:
         return [bounded(word, degree) for word in stream]
     chosen = []
@@ -83,14 +83,14 @@ def offsets(degree, fanout, replace, key, vertex, tables=None):
     return chosen
 
 
-def distinct_by_weight(threshold, alias, weights, fanout, key, vertex):
+def distinct_by_weight(threshold, alias, weights, fanout, key, node):
     """Draw distinct edges by alias tables, ignoring repeats; after 4 fanout + 32 draws, draw among the remaining edges by integer weights."""
     positive = [offset for offset, weight in enumerate(weights) if weight > 0]
     fanout = wanted(len(positive), fanout)
     if len(positive) <= fanout:
         return positive
     attempts = 4 * fanout + 32
-    stream = words(key, vertex, 2 * attempts + 4 * fanout)
+    stream = words(key, node, 2 * attempts + 4 * fanout)
     chosen = []
     for attempt in range(attempts):
         place, keep = stream[2 * attempt : 2 * attempt + 2]
@@ -141,13 +141,13 @@ def batch(graph, seeds, fanouts, replace, seed, epoch, batch, *, tables=None, ex
     """
     starts = graph.indptr.tolist()
     columns = [graph.indices[a:b].tolist() for a, b in pairwise(starts)]
-    by_vertex = tables and [tuple(table[a:b].tolist() for table in tables) for a, b in pairwise(starts)]
+    by_node = tables and [tuple(table[a:b].tolist() for table in tables) for a, b in pairwise(starts)]
     nodes, first, blocks = list(seeds), 0, []
     counts, indices, edge_ids = [0], [], []
     for h, fanout in enumerate(fanouts):
         if expand == "all":
             first, counts, indices, edge_ids = 0, [0], [], []
-        drawn, local, after = hop(columns, nodes, fanout, replace, (seed, epoch, batch, h), by_vertex, first)
+        drawn, local, after = hop(columns, nodes, fanout, replace, (seed, epoch, batch, h), by_node, first)
         counts = counts + [len(chosen) for chosen in drawn]
         indices = indices + local
         edge_ids = edge_ids + [starts[v] + offset for v, chosen in zip(nodes[first:], drawn, strict=True) for offset in chosen]

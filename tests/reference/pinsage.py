@@ -12,15 +12,15 @@ def visits(along, root, num_walks, length, restart, key):
     steps, counts = length * len(along), Counter()
     stream = words(key, root, num_walks * steps)
     for walk in range(num_walks):
-        vertex = root
+        node = root
         for step in range(steps):
-            column = along[step % len(along)][vertex]
+            column = along[step % len(along)][node]
             if not column:
                 break
             offset, rest = divmod(stream[walk * steps + step] * len(column), 2**32)
-            vertex = column[offset]
+            node = column[offset]
             if (step + 1) % len(along) == 0:
-                counts[vertex] += 1
+                counts[node] += 1
                 if rest < int(restart * 2**32):
                     break
     return counts

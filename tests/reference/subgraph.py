@@ -20,9 +20,9 @@ def wide(stream, n):
 # From nodes to a mini-batch
 
 
-def seeds_first(vertices, split):
+def seeds_first(members, split):
     """Return distinct nodes, first the nodes of the split, and the number of nodes of the split."""
-    distinct = list(dict.fromkeys(vertices))
+    distinct = list(dict.fromkeys(members))
     seeds = [v for v in distinct if v in split]
     return seeds + [v for v in distinct if v not in split], len(seeds)
 
@@ -102,9 +102,9 @@ def ripple(columns, roots, size, ratio, key, attempts=100):
 # ShaDow
 
 
-def neighbor_set(columns, seed_vertex, depth, fanout, key):
+def neighbor_set(columns, seed_node, depth, fanout, key):
     """Return the nodes that neighbour sampling reaches, the seed first; ``key`` = (seed, epoch, batch)."""
-    found, first = [seed_vertex], 0
+    found, first = [seed_node], 0
     for hop in range(depth):
         last = len(found)
         for v in found[first:last]:
@@ -115,14 +115,14 @@ def neighbor_set(columns, seed_vertex, depth, fanout, key):
     return found
 
 
-def push(columns, seed_vertex, alpha, threshold):
+def push(columns, seed_node, alpha, threshold):
     """Return the scores and residues of the push algorithm, by node in order of discovery; ``alpha`` is a fraction of 2**16."""
-    residue, score = {seed_vertex: MASS}, {seed_vertex: 0}
+    residue, score = {seed_node: MASS}, {seed_node: 0}
 
     def least(v):
         return threshold * max(len(columns[v]), 1)
 
-    queue = deque([seed_vertex] if least(seed_vertex) <= MASS else [])
+    queue = deque([seed_node] if least(seed_node) <= MASS else [])
     while queue:
         v = queue.popleft()
         here, degree = residue[v], len(columns[v])
@@ -139,12 +139,12 @@ def push(columns, seed_vertex, alpha, threshold):
     return score, residue
 
 
-def pagerank_set(columns, seed_vertex, top, alpha, threshold):
+def pagerank_set(columns, seed_node, top, alpha, threshold):
     """Return the seed and the nodes with the highest positive scores, including final residues; ties by order of discovery."""
-    score, residue = push(columns, seed_vertex, alpha, threshold)
+    score, residue = push(columns, seed_node, alpha, threshold)
     score = {v: score[v] + residue[v] * alpha // 2**16 for v in score}
-    others = [v for v in score if v != seed_vertex and score[v] > 0]
-    return [seed_vertex, *sorted(others, key=lambda v: -score[v])[:top]]
+    others = [v for v in score if v != seed_node and score[v] > 0]
+    return [seed_node, *sorted(others, key=lambda v: -score[v])[:top]]
 
 
 def disjoint_union(graph, sets):

@@ -5,9 +5,9 @@ from itertools import pairwise
 from reference import neighbor
 
 
-def admitted(graph, vertex, bound):
+def admitted(graph, node, bound):
     """Return the ids of a node's in-edges up to the time bound, ordered by time and then by id."""
-    ids = range(graph.indptr[vertex], graph.indptr[vertex + 1])
+    ids = range(graph.indptr[node], graph.indptr[node + 1])
     return sorted((e for e in ids if graph.times[e] <= bound), key=lambda e: (int(graph.times[e]), e))
 
 
@@ -19,8 +19,8 @@ def batch(graph, seeds, times, fanouts, strategy, replace, key):
     for hop, fanout in enumerate(fanouts):
         last = len(nodes)
         for i in range(first, last):
-            tree, vertex = nodes[i]
-            edges = admitted(graph, vertex, times[tree])
+            tree, node = nodes[i]
+            edges = admitted(graph, node, times[tree])
             if strategy == "recent":
                 drawn = edges[max(0, len(edges) - neighbor.wanted(len(edges), fanout)) :]
             else:

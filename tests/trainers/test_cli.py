@@ -133,7 +133,7 @@ def test_runs_without_a_logger_share_a_folder(tiny, dataset, tmp_path, monkeypat
     assert "lr: 0.02" in (tmp_path / "runs" / "config.yaml").read_text()
 
 
-def test_several_labels_a_vertex_are_scored_by_f1(tiny, dataset, tmp_path, monkeypatch, capsys):
+def test_several_labels_a_node_are_scored_by_f1(tiny, dataset, tmp_path, monkeypatch, capsys):
     """Several labels per node are evaluated by F1, and a model learns labels that are two bits of the features."""
     monkeypatch.chdir(tmp_path)
     folder = tiny(y=(dataset.x[:, :2] > 0.5).astype(np.uint8), num_classes=2)

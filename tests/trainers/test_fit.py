@@ -63,7 +63,7 @@ def test_a_run_leaves_logs_and_checkpoints(inline_run):
 
 
 @pytest.mark.promise
-def test_four_workers_give_the_same_loss_curve_to_the_bit(inline_run, run_here, tmp_path):
+def test_four_workers_give_a_bit_identical_loss_curve(inline_run, run_here, tmp_path):
     run_here(*quick_fit("--data.num_workers", 4))
     for name in ("train_loss_step", "val_loss", "val_acc"):
         assert column(tmp_path, name) == column(inline_run[0], name)
@@ -75,7 +75,7 @@ def test_another_seed_gives_another_curve(inline_run, run_here, tmp_path):
 
 
 @pytest.mark.promise
-def test_a_resumed_run_goes_on_with_the_same_batches(inline_run, run_here, tmp_path):
+def test_a_resumed_run_has_the_same_batches(inline_run, run_here, tmp_path):
     """One epoch, and a second one resumed from its checkpoint with two workers, have the losses of two epochs in one run."""
     run_here(*quick_fit("--data.num_workers", 0, epochs=1))
     last = tmp_path / "runs" / "version_0" / "checkpoints" / "last.ckpt"

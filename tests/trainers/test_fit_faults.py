@@ -104,7 +104,7 @@ def test_a_run_that_waits_for_a_batch_is_asked_to_end(tmp_path, ranks, batch):
         end_all(run)
 
 
-def test_an_exception_in_one_rank_s_worker_is_told_by_that_rank_and_its_cause_by_every_rank(tmp_path):
+def test_an_exception_in_a_worker_is_reported_by_its_rank_and_its_cause_by_every_rank(tmp_path):
     """If a worker of rank 0 fails, rank 0 prints the traceback, and each rank prints one line with the cause."""
     sampler = ("--data.sampler=reference.samplers.Failing", "--data.sampler.fanouts=[5,5]", "--data.sampler.batch=3")
     run = start(tmp_path, "--trainer.devices=2", *sampler)

@@ -18,7 +18,7 @@ from hoptrain.trainers.cli import main
 CONFIGS = Path(__file__).parents[2] / "configs"
 QUICKSTART = (CONFIGS / "quickstart.yaml").read_text()
 CLASS = "class_path: hoptrain.samplers.NeighborSampler"
-TYPED = {"class_path": "hoptrain.samplers.HeteroSampler", "init_args": {"fanouts": [3, 3], "seed_type": "paper"}}
+HETERO = {"class_path": "hoptrain.samplers.HeteroSampler", "init_args": {"fanouts": [3, 3], "seed_type": "paper"}}
 
 # Command lines (Q, H and L stand for a --config of the tasks nodes, hetero and hetero_links) and messages (`...` stands for any words).
 TABLE = """
@@ -115,16 +115,16 @@ fit Q --data.dataset corra                  | 'corra' is not a known data set, f
 fit Q --data.dataset bare                   | bare has no features: a model needs some; compute them from the graph with features: walks (or degrees)
 fit Q --data.dataset unlabelled             | unlabelled has no labels: node classification needs labels; task: links needs none, or choose another data set
 fit Q --data.dataset images.npz             | images.npz holds labelled samples without edges ...: task: images reads it ...
-fit Q --data.dataset typed                  | typed is a heterogeneous graph (several node types), not ...: task: hetero trains on it (--config own_hetero, ...)
-fit Q --data.dataset typed.npz              | typed.npz: meta has node_types None and target None: node_types must be the number of nodes of each type, ...
+fit Q --data.dataset mixed                  | mixed is a heterogeneous graph (several node types), not ...: task: hetero trains on it (--config own_hetero, ...)
+fit Q --data.dataset mixed.npz              | mixed.npz: meta has node_types None and target None: node_types must be the number of nodes of each type, ...
 fit H                                       | nodes of type subject have no features: give them some, or set embeddings: true, which learns a vector ...
 fit H --data.dataset digits-knn             | digits-knn has one node type: task: nodes trains on it; ...
-fit H --data.splits 20                      | splits is '20': typed has no split train_20 (it has test, train, val); ... --data.splits null ... own_hetero
-fit --config CONFIGS/acm_rgcn.yaml --data.dataset typed | splits is '60': typed has no split train_60 (...); give --data.splits null ...
-fit --config CONFIGS/acm_han.yaml --data.dataset typed | splits is '60': typed has no split train_60 (...); give --data.splits null ...
-fit --task hetero --data.dataset typed      | data.sampler must be given: name a configuration, such as --config own_hetero, or ...
+fit H --data.splits 20                      | splits is '20': mixed has no split train_20 (it has test, train, val); ... --data.splits null ... own_hetero
+fit --config CONFIGS/acm_rgcn.yaml --data.dataset mixed | splits is '60': mixed has no split train_60 (...); give --data.splits null ...
+fit --config CONFIGS/acm_han.yaml --data.dataset mixed | splits is '60': mixed has no split train_60 (...); give --data.splits null ...
+fit --task hetero --data.dataset mixed      | data.sampler must be given: name a configuration, such as --config own_hetero, or ...
 fit --task links --data.dataset digits-knn  | data.sampler must be given: name a configuration, such as --config own_links, or ...
-fit H --data.sampler.seed_type author       | seed_type is 'author', that of typed 'paper': give the sampler the data's
+fit H --data.sampler.seed_type author       | seed_type is 'author', that of mixed 'paper': give the sampler the data's
 fit H --model.arch rgcm                     | model.arch is rgcm: it must be one of rgcn, gat, gatv2, transformer, gin, graphconv, hgt, han; did you ...
 fit H --model.arch hgt --model.heads 3      | hidden_channels 64 cannot be divided among 3 heads: give a multiple of heads
 fit H --model.arch gat --model.num_bases 3  | num_bases is 3 with arch gat: it must be at least 0, and 0 for other layers than rgcn; ...
@@ -138,7 +138,7 @@ fit L --data.sampler.init_args.relation [author,wrote,paper] | relation author:w
 fit L --data.sampler.init_args.relation writes | data.sampler: relation is writes: it must be a list of 3 strings or a list of lists of 3 strings
 fit L --data.sampler.init_args.relation [[author,writes,paper],[paper,by]] | data.sampler: relation is [[...: it must be a list of 3 strings or a list of ...
 fit L --data.sampler.init_args.relation [[author,writes,paper],[paper,to,author]] | relation paper:to:author is not in the graph: it has ...
-fit L --data.split predefined                    | author:writes:paper: split is predefined, but typed has no edge_splits except train: ...
+fit L --data.split predefined                    | author:writes:paper: split is predefined, but mixed has no edge_splits except train: ...
 fit L --data.split predefined --data.val_ratio 0.2 | split is predefined with val_ratio 0.2 and test_ratio 0.1: ...
 fit L --data.leaked_edges drop              | leaked_edges is drop and split random: such a split holds out all copies of a link; leave leaked_edges out
 fit --config CONFIGS/wikipedia_tgn.yaml --data.num_neighbors 0 --data.events whole.npz | num_neighbors is 0: a node needs at least its last event; give 1 ...
@@ -191,7 +191,7 @@ data info digits-knn --fanouts 3,2          | --fanouts is 3,2, but --feature-ca
 data info digits-knn --feature-cache 8GiB --batch-size 0 | batch_size is 0: it must be an integer of 1 or more; give 1 or more
 data info digits-knn --scale abc            | argument --scale: invalid float value: 'abc'; see 'hoptrain data info --help'
 data partition digits-knn parts --parts 0   | parts is 0: a graph of 1,797 nodes can have 1 to 1797 partitions; give such a number
-data partition typed parts --parts 2        | typed is a heterogeneous graph: only homogeneous graphs can be partitioned; give each machine a copy of ...
+data partition mixed parts --parts 2        | mixed is a heterogeneous graph: only homogeneous graphs can be partitioned; give each machine a copy of ...
 data list --rot x                           | unrecognized arguments: --rot x; did you mean --root or --out?
 data convert digits-knn a_file/x            | a_file/x cannot be written (...): free disk space, or name a folder that you can write to
 data convert digits-knn y --missing mean    | --missing is mean, but digits-knn is not a folder of tables: it is for tables that are read; leave it out
@@ -244,16 +244,20 @@ def folder(tmp_path_factory, dataset):
     Dataset(name="bare", graph=dataset.graph, y=dataset.y, splits=dataset.splits, num_classes=3).save(path / "bare")
     Dataset(name="unlabelled", graph=dataset.graph, x=dataset.x).save(path / "unlabelled")
     np.savez(path / "images.npz", train_x=np.zeros(3), train_y=np.zeros(3))
-    hetero_data().save(path / "typed")
-    (path / "typed.yaml").write_text(
-        yaml.safe_dump({"task": "hetero", "data": {"dataset": "typed", "num_workers": 0, "sampler": TYPED}, "trainer": {"max_epochs": 1}})
+    hetero_data().save(path / "mixed")
+    (path / "mixed.yaml").write_text(
+        yaml.safe_dump({"task": "hetero", "data": {"dataset": "mixed", "num_workers": 0, "sampler": HETERO}, "trainer": {"max_epochs": 1}})
     )
     links = {"sampler": {"class_path": "HeteroSampler", "init_args": {"fanouts": [3, 3]}}, "relation": ["author", "writes", "paper"]}
-    dealt = {"class_path": "hoptrain.samplers.HeteroLinkSampler", "init_args": links}
-    of_links = {"task": "hetero_links", "data": {"dataset": "typed", "num_workers": 0, "sampler": dealt}, "trainer": {"max_epochs": 1}}
+    link_sampler = {"class_path": "hoptrain.samplers.HeteroLinkSampler", "init_args": links}
+    of_links = {
+        "task": "hetero_links",
+        "data": {"dataset": "mixed", "num_workers": 0, "sampler": link_sampler},
+        "trainer": {"max_epochs": 1},
+    }
     (path / "links.yaml").write_text(yaml.safe_dump(of_links))
     (path / "redit.yaml").write_text("all: {dataset: redit}\ngrids:\n  - {system: [hoptrain]}\n")
-    np.savez(path / "typed.npz", rel_a__b_indptr=np.zeros(3), node_type=np.zeros(3))
+    np.savez(path / "mixed.npz", rel_a__b_indptr=np.zeros(3), node_type=np.zeros(3))
     np.savez(path / "whole.npz", src=np.arange(30) % 4, dst=4 + np.arange(30) % 3, t=np.arange(30))
     np.savez(path / "kg.npz", train=np.array([[0, 0, 1]]), valid=np.array([[1, 0, 0]]), test=np.array([[0, 0, 1]]))
     np.savez(path / "events.npz", src=np.zeros(3), dst=np.zeros(3), t=np.zeros(3))
@@ -261,12 +265,12 @@ def folder(tmp_path_factory, dataset):
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-@pytest.mark.parametrize(("typed", "answer"), ROWS, ids=[row[0] for row in ROWS])
-def test_a_wrong_call(folder, monkeypatch, capsys, typed, answer):
+@pytest.mark.parametrize(("line", "answer"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_wrong_call(folder, monkeypatch, capsys, line, answer):
     monkeypatch.chdir(folder)
-    for letter, config in (("Q", f"{CONFIGS}/quickstart.yaml"), ("H", "typed.yaml"), ("L", "links.yaml")):
-        typed = typed.replace(f" {letter}", f" --config {config}")
-    arguments = typed.replace("CONFIGS", str(CONFIGS))
+    for letter, config in (("Q", f"{CONFIGS}/quickstart.yaml"), ("H", "mixed.yaml"), ("L", "links.yaml")):
+        line = line.replace(f" {letter}", f" --config {config}")
+    arguments = line.replace("CONFIGS", str(CONFIGS))
     code = main(shlex.split(arguments))
     error = capsys.readouterr().err
     assert code == 2, error
@@ -274,10 +278,10 @@ def test_a_wrong_call(folder, monkeypatch, capsys, typed, answer):
 
 
 @pytest.mark.parametrize(
-    ("typed", "answer"), [("--nothing", "unrecognized arguments: --nothing"), ("extra", "unrecognized arguments: extra")]
+    ("line", "answer"), [("--nothing", "unrecognized arguments: --nothing"), ("extra", "unrecognized arguments: extra")]
 )
-def test_a_wrong_call_of_the_doctor(capsys, typed, answer):
+def test_a_wrong_call_of_the_doctor(capsys, line, answer):
     """A wrong call of ``hoptrain doctor`` is one line with exit code 2; it has its own parser, since it must work if nothing else does."""
     with exits(2):
-        main(["doctor", typed])
+        main(["doctor", line])
     assert capsys.readouterr().err == f"hoptrain: {answer}; see 'hoptrain doctor --help'\n"

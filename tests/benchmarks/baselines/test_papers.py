@@ -9,9 +9,9 @@ from hoptrain.engine import Graph
 def test_what_joins_the_drawn(join):
     src, dst = np.random.default_rng(0).integers(0, 200, (2, 3000))
     matrix, seeds = papers.to_scipy(Graph.from_edges(src, dst, 200)), np.array([9, 3, 150])
-    law = papers.share_of_columns(matrix) if join == "" else None
+    distribution = papers.share_of_columns(matrix) if join == "" else None
     nodes, sizes = seeds, (20, 30)
-    for size, (block, sources) in zip(sizes, papers.layers(matrix, sizes, law, join, seeds), strict=True):
+    for size, (block, sources) in zip(sizes, papers.layers(matrix, sizes, distribution, join, seeds), strict=True):
         dense = block.toarray()
         assert dense.shape == (len(nodes), len(sources))
         assert len(np.unique(sources)) == len(sources)

@@ -30,7 +30,7 @@ def test_gin_has_the_same_parts():
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 @pytest.mark.parametrize("arch", ["sage", "gcn"])
-def test_models_of_vertices_are_the_same(arch):
+def test_models_of_nodes_are_the_same(arch):
     """With the same weights, PyG's model on the whole graph and hoptrain's model on a block of all nodes have equal outputs."""
     edges = np.random.default_rng(0).integers(0, 30, (2, 90))
     data = Dataset(x=np.random.default_rng(1).random((30, 5), np.float32), edge_index=np.unique(edges[:, edges[0] != edges[1]], axis=1))

@@ -107,7 +107,7 @@ def test_outcomes(tmp_path, command, monkeypatch):
     assert read_lines(tmp_path) == lines
 
 
-def test_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_resumes(tmp_path, monkeypatch):
     ran = []
 
     def fake(command, limit, log):
@@ -141,7 +141,7 @@ def test_another_machine(tmp_path, monkeypatch, command):
         run_grid(Grid(cells=[Cell(name="absent")], rounds=2, limit=9), command, tmp_path)
 
 
-def test_progress_names_what_tells_the_cells_apart(tmp_path, command, capsys):
+def test_progress_names_the_options_that_differ(tmp_path, command, capsys):
     cells = [Cell(name=name, size=size) for name in ("good", "absent") for size in (1, 2)]
     run_grid(Grid(cells=cells, rounds=1, limit=20), command, tmp_path)
     printed = capsys.readouterr()

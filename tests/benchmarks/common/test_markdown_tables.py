@@ -6,7 +6,7 @@ def test_a_table():
     assert markdown([]) == ""
 
 
-def test_a_wide_table_goes_on_below():
+def test_a_wide_table_is_wrapped():
     row = {"system": "hoptrain", "cell": "sage"} | {f"column {number} s": "x" * 20 for number in range(9)}
     tables = markdown([row, row], keys=2).split("\n\n")
     assert len(tables) == 3

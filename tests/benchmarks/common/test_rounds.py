@@ -71,7 +71,7 @@ def test_a_slow_system_does_the_least():
     assert paced.amount_per_unit == pytest.approx(7 / 3)
 
 
-def test_no_system_goes_on_for_ever():
+def test_no_system_runs_for_ever():
     paced = Paced(lambda first, number: number, 1e9, least=2, clock=lambda: 0.0)
     assert [paced(call) for call in range(3)] == [2, 2, 1024]
 

@@ -199,7 +199,7 @@ def test_without_a_device_one_line_says_why(tmp_path, environment, reason):
     assert not (tmp_path / "out").exists()
 
 
-def test_make_hands_over_parts_and_folder():
+def test_make_passes_parts_and_folder():
     command = ["make", "--no-print-directory", "-n", "gpu", "PARTS=doctor fit", "OUT=here"]  # in case make runs this test
     child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert child.stdout.rstrip().endswith(" -m hoptrain.benchmarks.device.first_run --out here doctor fit")

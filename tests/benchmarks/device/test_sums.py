@@ -7,7 +7,7 @@ from hoptrain.benchmarks.device import sums
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.001])
-def test_it_tells_whether_sums_are_right(factor, monkeypatch, capsys):
+def test_wrong_sums_are_found(factor, monkeypatch, capsys):
     exact = sums.aggregate
     monkeypatch.setattr(sums, "aggregate", lambda *given: exact(*given) * factor)
     code = sums.main(["--device", "cpu", "--scale", "0.001", "--batch-size", "8", "--rounds", "1"])
@@ -17,7 +17,7 @@ def test_it_tells_whether_sums_are_right(factor, monkeypatch, capsys):
     assert (code, lines[-1].split()[0]) == ((0, "0") if factor == 1 else (1, "18"))
 
 
-def test_a_derivative_that_differs_is_told(monkeypatch, capsys):
+def test_a_wrong_derivative_is_found(monkeypatch, capsys):
     exact, calls = sums.aggregate, []
 
     def unsteady(*given):

@@ -80,10 +80,10 @@ class SlowS3Fifo:
 @pytest.mark.parametrize("num_slots", [40, 41, 150])
 def test_the_same_rows_stay_as_by_a_slow_one(fast, slow, num_slots):
     draw = np.random.default_rng(num_slots)
-    law = 1 / (1 + np.arange(V))
+    distribution = 1 / (1 + np.arange(V))
     one, other = fast(V, num_slots), slow(num_slots)
     for _ in range(200):
-        rows = np.sort(draw.choice(V, draw.integers(0, 40), replace=False, p=law / law.sum()))
+        rows = np.sort(draw.choice(V, draw.integers(0, 40), replace=False, p=distribution / distribution.sum()))
         one.update(rows)
         other.update(rows.tolist())
         there = np.flatnonzero(one.slot_of >= 0)

@@ -78,11 +78,11 @@ def test_a_disk_is_read_by_blocks(saved, tmp_path):
         Disk(str(tmp_path / "short"), 1, 0.05)
 
 
-@pytest.mark.parametrize("name", ["plain", "typed"])
-def test_edges_and_handing_over(saved, tmp_path, name, capsys):
+@pytest.mark.parametrize("name", ["plain", "hetero"])
+def test_edges_and_transfer(saved, tmp_path, name, capsys):
     folder = saved.path
-    if name == "typed":
-        draw, folder = np.random.default_rng(0), tmp_path / "typed"
+    if name == "hetero":
+        draw, folder = np.random.default_rng(0), tmp_path / "hetero"
         graph = HeteroGraph.from_edges({"a": 900, "b": 600}, {("b", "to", "a"): (draw.integers(0, 600, 9000), draw.integers(0, 900, 9000))})
         HeteroDataset(graph=graph, seed_type="a", x={"b": draw.random((600, 8))}, splits={"train": np.arange(0, 900, 4)}).save(folder)
     options = ["--quick", "--graphs", str(folder), "--fanouts", "3", "2", "--batch-size", "16", "--out", str(tmp_path / "out")]
@@ -94,11 +94,11 @@ def test_edges_and_handing_over(saved, tmp_path, name, capsys):
             assert min(row["batches_s"] for row in content["records"]) > 0
             assert set(content["summary"]) == {"min_edges_over_map", "min_edges_share_of_memory_speed"}
         else:
-            samplers = {"plain": {"NeighborSampler", "LaborSampler"}, "typed": {"HeteroSampler", "HeteroLaborSampler"}}
+            samplers = {"plain": {"NeighborSampler", "LaborSampler"}, "hetero": {"HeteroSampler", "HeteroLaborSampler"}}
             assert {row["sampler"] for row in content["records"]} == samplers[name]
             assert min(row[part] for row in content["records"] for part in ("sample_ms", "hand_ms", "take_ms", "edges")) > 0
     assert list(folder.parent.glob("tmp*")) == []
-    if name == "typed":
+    if name == "hetero":
         assert main(["bench", "storage", "--only", "reads", *options]) == 2
         assert "--only is reads, which needs a homogeneous graph, and " in capsys.readouterr().err
 

@@ -28,7 +28,7 @@ def test_what_stays_in_the_cache_is_asked_for_and_not_moved():
     assert found.moved == pytest.approx(device.cache_bytes / 2, rel=1e-6)
 
 
-class Told(SimpleNamespace):
+class Device(SimpleNamespace):
     """A device with exactly the attributes that the CUDA driver provides."""
 
     def __init__(self, name, **attributes):
@@ -37,21 +37,21 @@ class Told(SimpleNamespace):
         super().__init__(name=name, **attributes)
 
 
-def test_the_driver_tells(monkeypatch):
+def test_the_driver_reports(monkeypatch):
     """The memory bandwidth of a device follows from clock and bus width: 2.6 GHz and 5120 bits give 3.3 TB/s."""
-    told = Told(
+    reported = Device(
         name=b"GPU", MULTIPROCESSOR_COUNT=132, MAX_THREADS_PER_MULTIPROCESSOR=2048, L2_CACHE_SIZE=50 << 20, MEMORY_CLOCK_RATE=2_600_000,
         GLOBAL_MEMORY_BUS_WIDTH=5120,
     )  # fmt: skip
-    monkeypatch.setattr("numba.cuda.get_current_device", lambda: told)
+    monkeypatch.setattr("numba.cuda.get_current_device", lambda: reported)
     device = this_device()
     assert (device.name, device.cache_bytes, device.threads) == ("GPU", 50 << 20, 132 * 2048)
     assert device.bandwidth == pytest.approx(3.328e12)
     assert this_device(bandwidth=1000).bandwidth == 1e12
-    told.MEMORY_CLOCK_RATE = 0
+    reported.MEMORY_CLOCK_RATE = 0
     with refused("speed", "driver not GPU memory", "--bandwidth GB/s"):
         this_device()
-    told.name = "NVIDIA H200"
+    reported.name = "NVIDIA H200"
     assert this_device().bandwidth == DEVICES["h200"].bandwidth
 
 

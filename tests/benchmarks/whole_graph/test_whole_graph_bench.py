@@ -6,7 +6,7 @@ from hoptrain.benchmarks import whole_graph
 from hoptrain.engine import load_dataset
 
 
-def test_both_systems_take_turns_and_learn():
+def test_both_systems_alternate_and_learn():
     data = load_dataset("digits-knn")
     records = whole_graph.compare(data, whole_graph.Setting(batch_size=256), "sage", seed=1, seconds=0.3)
     assert [record["system"] for record in records] == ["sampled", "whole"]

@@ -24,9 +24,9 @@ def signature(function):
 
 def test_every_argument_is_in_the_table():
     rows = [line.split("|")[1:4] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    told = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     named = {name for arguments in KEPT.values() for name in arguments} | set(inspect.signature(DataLoader).parameters)
-    assert told == named - {"kwargs"}
+    assert documented == named - {"kwargs"}
     assert {row[2].strip() for row in rows} == {"same", "other", "ignored", "refused"}
 
 

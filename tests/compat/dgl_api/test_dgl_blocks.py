@@ -124,11 +124,12 @@ def test_edges_are_excluded():
         torch.tensor([sampler.sample(star, torch.tensor([0]), torch.arange(5))[2][0].num_edges() for _ in range(400)])
         for sampler in both("NeighborSampler", ([5],), {})
     ]
-    law = torch.tensor([1.0, 25, 100, 100, 25, 1])  # ways to get 0 to 5 of the 5 edges that are not excluded, among 5 draws from 10 edges
-    assert all(chi_square_fits(torch.bincount(each, minlength=6), law) for each in counts)
+    # ways to get 0 to 5 of the 5 edges that are not excluded, among 5 draws from 10 edges
+    distribution = torch.tensor([1.0, 25, 100, 100, 25, 1])
+    assert all(chi_square_fits(torch.bincount(each, minlength=6), distribution) for each in counts)
 
 
-LAWS = {
+DISTRIBUTIONS = {
     "uniform": ({}, lambda g, ids: torch.ones(len(ids))),
     "uniform, with replacement": ({"replace": True}, lambda g, ids: torch.ones(len(ids))),
     "by weight": ({"prob": "weight", "replace": True}, lambda g, ids: g.edata["weight"][ids]),
@@ -139,20 +140,20 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize(("options", "law"), LAWS.values(), ids=LAWS)
-def test_draws_follow_their_law(options, law):
+@pytest.mark.parametrize(("options", "distribution"), DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+def test_draws_follow_their_distribution(options, distribution):
     """The sampled edges of a node follow the distribution of each option; a batch draws 1 edge without replacement, or 50 with it."""
     g = graph()
     g.edata["double"], g.edata["half"] = g.edata["weight"].double(), g.edata["weight"].half()
-    vertex = torch.tensor([7])
-    ids = (g.out_edges if options.get("edge_dir") == "out" else g.in_edges)(vertex, form="eid")
+    node = torch.tensor([7])
+    ids = (g.out_edges if options.get("edge_dir") == "out" else g.in_edges)(node, form="eid")
     draws = 50 if options.get("replace") else 1
     sampler, counts = hoptrain.dgl.NeighborSampler([draws], **options), torch.zeros(g.num_edges())
     torch.manual_seed(11)
     for _ in range(400):
-        counts += torch.bincount(sampler.sample(g, vertex)[2][0].edata[dgl.EID], minlength=g.num_edges())
+        counts += torch.bincount(sampler.sample(g, node)[2][0].edata[dgl.EID], minlength=g.num_edges())
     assert counts.sum() == counts[ids].sum() == 400 * draws
-    assert chi_square_fits(counts[ids], law(g, ids))
+    assert chi_square_fits(counts[ids], distribution(g, ids))
 
 
 def test_a_graph_is_converted_once_until_it_changes():

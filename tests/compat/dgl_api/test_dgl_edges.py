@@ -98,15 +98,15 @@ def test_global_negatives_are_no_edges(g, options):
 def test_global_negatives_are_uniform():
     g = dgl.graph((torch.tensor([0, 0, 1, 3]), torch.tensor([1, 2, 2, 3])), num_nodes=5)
     torch.manual_seed(1)
-    law = torch.ones(5, 5)
-    law[g.edges()] = 0
-    law.fill_diagonal_(0)
+    distribution = torch.ones(5, 5)
+    distribution[g.edges()] = 0
+    distribution.fill_diagonal_(0)
     counts = torch.zeros(5, 5)
     for replace in (True, False):
         draws = negative_sampler.GlobalUniform(100 if replace else 1, replace=replace)
         for _ in range(10 if replace else 200):
             counts.index_put_(draws(g, torch.tensor([0, 1, 2])), torch.ones(()), accumulate=True)
-    assert chi_square_fits(counts.flatten(), law.flatten())
+    assert chi_square_fits(counts.flatten(), distribution.flatten())
 
 
 def test_a_dense_graph_has_fewer():

@@ -130,7 +130,7 @@ def test_seeds_that_stand_there_twice():
     assert len(first) > 0
 
 
-def test_the_law_of_a_relation():
+def test_the_distribution_of_a_relation():
     """With fanout 2, each of the six pairs of a paper's four in-edges is equally likely."""
     g = hetero_graph()
     paper = int(g.in_degrees(etype="writes").eq(4).nonzero()[0])

@@ -152,17 +152,17 @@ def test_walks_along_a_metapath(g, metapath, options):
 
 
 @pytest.mark.parametrize("prob", [None, "weight"])
-def test_steps_follow_the_law_of_dgl(prob):
+def test_steps_follow_the_distribution_of_dgl(prob):
     g, author = hetero_graph(), 7
     edges = g.out_edges(author, form="eid", etype="writes")
-    law = torch.ones(len(edges)) if prob is None else g.edges["writes"].data["weight"][edges]
+    distribution = torch.ones(len(edges)) if prob is None else g.edges["writes"].data["weight"][edges]
     torch.manual_seed(3)
     dgl.seed(3)
     for module in (sampling, dgl.sampling):
         _, ids, _ = module.random_walk(g, torch.full((4000,), author), metapath=["writes", "in"], prob=prob, return_eids=True)
         counts = torch.bincount(ids[:, 0], minlength=400)
         assert counts[edges].sum() == 4000
-        assert chi_square_fits(counts[edges], law)
+        assert chi_square_fits(counts[edges], distribution)
 
 
 MISTAKES = {

@@ -254,7 +254,7 @@ def test_two_loaders_may_use_a_sampler_at_the_same_time():
         assert one.tolist() != another.tolist()
 
 
-def test_a_loader_that_is_iterated_anew_ends_the_iterator_before():
+def test_a_second_iterator_ends_the_first():
     (ours, _), children = loaders([2], torch.arange(60), batch_size=20, num_workers=1), child_processes()
     before = iter(ours)
     next(before)
@@ -300,7 +300,7 @@ def test_names_for_other_data_are_fetched():
     ],
     ids=lambda option: next(iter(option)),
 )
-def test_what_has_no_meaning_is_said_once(option):
+def test_ignored_options_are_named_once(option):
     with warned(next(iter(option)), "ignored workers") as found:
         loader = hoptrain.dgl.DataLoader(graph(), torch.arange(40), hoptrain.dgl.NeighborSampler([2]), batch_size=20, **option)
     assert found[0].filename == __file__

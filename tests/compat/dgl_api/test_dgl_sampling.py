@@ -41,17 +41,17 @@ def test_walks_are_along_edges(options, dtype):
 
 
 @pytest.mark.parametrize("prob", [None, "weight"])
-def test_steps_follow_the_law_of_dgl(prob):
+def test_steps_follow_the_distribution_of_dgl(prob):
     """The steps of hoptrain's walks follow the distribution of DGL's, and so do the ends of walks."""
     g, start = graph(), torch.full((4000,), 7)
     torch.manual_seed(3)
     dgl.seed(3)
     edges = g.out_edges(7, form="eid")
-    law = torch.ones(len(edges)) if prob is None else g.edata["weight"][edges]
+    distribution = torch.ones(len(edges)) if prob is None else g.edata["weight"][edges]
     for module in (sampling, dgl.sampling):
         _, ids, _ = module.random_walk(g, start, length=1, prob=prob, restart_prob=0.25, return_eids=True)
         counts = torch.bincount(ids[:, 0] + 1, minlength=901)
-        assert chi_square_fits(counts[1:][edges], law)
+        assert chi_square_fits(counts[1:][edges], distribution)
         assert chi_square_fits(torch.tensor([counts[0], 4000 - counts[0]]), torch.tensor([0.25, 0.75]))
 
 

@@ -15,13 +15,13 @@ PAGE = Path(__file__).parents[3] / "docs" / "coming_from_pyg.md"
 
 def test_every_argument_is_in_the_table():
     rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     named = {"input_id", "custom_cls"}  # arguments of PyG's NodeLoader, which NeighborLoader accepts as keywords
     samplers = ("NeighborSampler", "BidirectionalNeighborSampler")  # torch_geometric.loader has an older class named NeighborSampler
     theirs = [getattr(torch_geometric.sampler if name in samplers else torch_geometric.loader, name) for name in hoptrain.pyg.__all__]
     for one in (*theirs, DataLoader):
         named |= set(inspect.signature(one).parameters)
-    assert set(told) == named - {"kwargs"} | {*DEVICE_OPTIONS}
+    assert set(documented) == named - {"kwargs"} | {*DEVICE_OPTIONS}
 
 
 def test_the_examples_run():

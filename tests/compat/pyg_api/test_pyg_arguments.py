@@ -46,7 +46,7 @@ def test_signatures_are_those_of_pyg(name):
 
 
 @pytest.mark.parametrize("option", [{"worker_init_fn": print}, {"filter_per_worker": True}, {"multiprocessing_context": "spawn"}])
-def test_what_has_no_meaning_is_said_once(data, option):
+def test_ignored_options_are_named_once(data, option):
     with warned(next(iter(option)), "ignored workers"):
         loader = hoptrain.pyg.NeighborLoader(data, [2], batch_size=150, num_workers=1, **option)
     assert len(list(loader)) == 2
@@ -77,10 +77,10 @@ def edges(data, edge_index):
     hoptrain.pyg.NeighborLoader(data, [2])
 
 
-def edge_with(data, end, vertex):
+def edge_with(data, end, node):
     """Make a loader after changing one end of edge 3 to ``vertex``."""
     edge_index = data.edge_index.clone()
-    edge_index[end, 3] = vertex
+    edge_index[end, 3] = node
     edges(data, edge_index)
 
 

@@ -26,7 +26,7 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def typed():
+def hetero():
     return some_hetero_data()
 
 
@@ -102,7 +102,7 @@ def test_batches_are_those_of_the_cpu(data, kind, fanouts, options):
 
 PAPERS = {"input_nodes": ("paper", torch.arange(0, 120, 13)), "batch_size": 4, "shuffle": True}
 CITES = ("paper", torch.tensor([[0, 5, 9, 11, 20], [3, 8, 1, 4, 7]]))
-TYPED = {
+HETERO = {
     "nodes": ("NeighborLoader", [2, 2], PAPERS),
     "by type": ("NeighborLoader", {("author", "writes", "paper"): [2, 1], ("paper", "of", "author"): [1, 2]}, PAPERS),
     "links of two types": (
@@ -116,11 +116,11 @@ TYPED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "fanouts", "options"), TYPED.values(), ids=TYPED)
-def test_batches_of_typed_graphs_are_those_of_the_cpu(typed, kind, fanouts, options):
+@pytest.mark.parametrize(("kind", "fanouts", "options"), HETERO.values(), ids=HETERO)
+def test_batches_of_heterogeneous_graphs_are_those_of_the_cpu(hetero, kind, fanouts, options):
     if isinstance(fanouts, dict):
-        fanouts = {relation: fanouts.get(relation, [0, 0]) for relation in typed.edge_types}
-    check_front(kind, typed, fanouts, **options)
+        fanouts = {relation: fanouts.get(relation, [0, 0]) for relation in hetero.edge_types}
+    check_front(kind, hetero, fanouts, **options)
 
 
 @pytest.mark.parametrize("sampler", ["Node", "RandomWalk"])
@@ -211,7 +211,7 @@ def test_a_loop_that_ends_early_leaves_nothing_behind(data, end):
     assert feed() is None
 
 
-def test_an_iterator_whose_loader_is_iterated_anew_ends(data):
+def test_a_second_iterator_ends_the_first(data):
     loader = hoptrain.pyg.NeighborLoader(data, [2], device="cuda", bulk=2, **NODES)
     old = iter(loader)
     next(old)
@@ -237,13 +237,13 @@ MISTAKES = {
         lambda data: loader_of(data, subgraph_type="induced"), 'device="cuda"', "InducedSampler no kernels CUDA", 'device="cpu"'
     ),
     "a heterogeneous sampler without kernels": Mistake(
-        lambda typed: loader_of(typed, disjoint=True, input_nodes="paper"), 'device="cuda"', "HeteroTemporalSampler no kernels CUDA", 'device="cpu"'
+        lambda hetero: loader_of(hetero, disjoint=True, input_nodes="paper"), 'device="cuda"', "HeteroTemporalSampler no kernels CUDA", 'device="cpu"'
     ),
     "a sampler's device": Mistake(
         lambda data: hoptrain.pyg.NeighborSampler(data, [2], device="cuda"), "device is 'cuda'", "loader decides sampler", "give NeighborLoader device="
     ),
     "HGT": Mistake(
-        lambda typed: loader_of(typed, "HGTLoader", input_nodes="paper"), 'device="cuda"', "HGTSampler no kernels CUDA", 'device="cpu"'
+        lambda hetero: loader_of(hetero, "HGTLoader", input_nodes="paper"), 'device="cuda"', "HGTSampler no kernels CUDA", 'device="cpu"'
     ),
     "GraphSAINT's edges": Mistake(
         lambda data: loader_of(data, "GraphSAINTEdgeSampler", None, batch_size=5), 'device="cuda"', "BySumOfDegrees no kernels CUDA", 'device="cpu"'

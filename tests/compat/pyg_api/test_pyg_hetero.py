@@ -68,7 +68,7 @@ def test_models_of_pyg_train_and_trim(data):
     assert of_types(batch.x_dict, batch.edge_index_dict)["paper"].shape == (batch["paper"].num_nodes, 3)
 
 
-def test_features_of_other_numbers_of_vertices_are_refused(data):
+def test_features_of_other_numbers_of_nodes_are_refused(data):
     loader = hoptrain.pyg.NeighborLoader(data, [2], "paper", batch_size=60)
     next(iter(loader))
     data["author"].num_nodes, data["author"].x = 80, torch.rand(50, 3)
@@ -77,7 +77,7 @@ def test_features_of_other_numbers_of_vertices_are_refused(data):
 
 
 @pytest.mark.filterwarnings("ignore:Unable to accurately infer 'num_nodes'")
-def test_a_type_whose_vertices_nobody_counts_is_refused(data):
+def test_a_type_whose_nodes_nobody_counts_is_refused(data):
     del data["venue"]
     data["paper", "in", "venue"].edge_index = torch.tensor([[0, 1], [1, 0]])
     with refused("venue", "num_nodes number nodes", "data['venue'].num_nodes features"):
@@ -116,8 +116,8 @@ def test_of_many_types_a_message_names_a_few():
         ({relations[3]: 2}, "is 2", "num_neighbors a:r3:a list hop", "[15, 10]"),
         ({relations[3]: [2, -3]}, "fanout is -3", "a:r3:a hop 0 -1", "share"),
     ]
-    for change, *told in wrong:
-        with refused(*told) as raised:
+    for change, *words in wrong:
+        with refused(*words) as raised:
             next(iter(hoptrain.pyg.NeighborLoader(data, whole | change, "a")))
         assert len(str(raised.value)) < 200
     with refused("('a', 'r20', 'a')", "HeteroData edge type", "a:r0:a a:r6:a 13 more"):

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns about so sm
 SEEDS = torch.arange(3, 190, 3)
 LOADERS = {
     "nodes": lambda: own.NeighborLoader(some_data(), [3, 2], SEEDS, input_id=SEEDS + 1000, batch_size=16, shuffle=True),
-    "typed": lambda: own.NeighborLoader(some_hetero_data(), [3, 2], "paper", batch_size=16, shuffle=True),
+    "hetero": lambda: own.NeighborLoader(some_hetero_data(), [3, 2], "paper", batch_size=16, shuffle=True),
     "links": lambda: own.LinkNeighborLoader(some_data(), [3], neg_sampling_ratio=1.0, batch_size=100, shuffle=True),
     "hgt": lambda: own.HGTLoader(some_hetero_data(), [4, 4], "paper", batch_size=16, shuffle=True),
     "shadow": lambda: own.ShaDowKHopSampler(some_data(), 2, 3, SEEDS, batch_size=16, shuffle=True),
     "random": lambda: own.RandomNodeLoader(some_data(), 4, shuffle=True),
-    "typed random": lambda: own.RandomNodeLoader(some_hetero_data(), 4, shuffle=True),
+    "hetero random": lambda: own.RandomNodeLoader(some_hetero_data(), 4, shuffle=True),
     "clusters": lambda: own.ClusterLoader(own.ClusterData(some_data(), 8, log=False), batch_size=2, shuffle=True),
     "saint": lambda: own.GraphSAINTEdgeSampler(some_data(), batch_size=20, num_steps=4, shuffle=True),
     "walks": lambda: own.GraphSAINTRandomWalkSampler(some_data(), batch_size=20, walk_length=2, num_steps=4, shuffle=True),
@@ -83,14 +83,14 @@ def test_overfitting_takes_the_first_items_in_each_epoch(name, is_in_hook):
         elif name == "links":
             assert batch.input_id.tolist() == list(range(100))
             assert len(batch.edge_label) == 200
-        elif name in ("typed", "hgt"):
+        elif name in ("hetero", "hgt"):
             assert batch["paper"].input_id.tolist() == list(range(16))
         elif name == "random":
             assert sorted(map(tuple, batch.x.tolist())) == sorted(map(tuple, some_data().x[:50].tolist()))
         elif name == "shadow":
             assert torch.equal(batch.x[batch.root_n_id], some_data().x[SEEDS[:16]])
     assert (numbers(first) == numbers(second)) == (
-        name in ("random", "typed random", "clusters")
+        name in ("random", "hetero random", "clusters")
     )  # the other loaders sample differently in each epoch
 
 
@@ -114,8 +114,8 @@ def test_prediction_goes_over_all_batches(name, is_in_hook):
 def test_ranks_have_their_shares(name):
     loader = LOADERS[name]()
     shares = [_update_dataloader(loader, DistributedSampler(loader.dataset, 2, rank)) for rank in (0, 1)]
-    dealt = [index for share in shares for step in share.batch_sampler for index in step]
-    assert sorted(set(dealt)) == list(range(len(loader.dataset)))
+    yielded = [index for share in shares for step in share.batch_sampler for index in step]
+    assert sorted(set(yielded)) == list(range(len(loader.dataset)))
     assert len(shares[0]) == len(shares[1]) == -(-len(shares[0].sampler) // loader.batch_sampler.batch_size)
     made = next(iter(shares[0]))
     if name in ("saint", "walks"):  # each batch still has ``batch_size`` draws, not torch's batch size of 1

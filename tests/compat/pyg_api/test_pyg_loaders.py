@@ -358,7 +358,7 @@ def test_weighted_edges_are_drawn_by_weight(data):
     ids=DATA,
     indirect=["data"],
 )
-def test_vertices_are_drawn_backward(data, fanouts, seeds, relation):
+def test_nodes_are_drawn_backward(data, fanouts, seeds, relation):
     hops = hoptrain.pyg.NeighborSampler(data, fanouts, sample_direction="backward")
     batch = next(iter(hoptrain.pyg.NeighborLoader(data, [-1], seeds, batch_size=20, neighbor_sampler=hops)))
     check_meaning(batch, data)
@@ -388,7 +388,7 @@ def test_transforms_run_here_on_whole_batches(data):
     assert torch.equal(seen[1].node, batch.n_id)
 
 
-def test_samplers_of_torch_and_pyg_deal_out_the_seeds(data):
+def test_samplers_of_torch_and_pyg_yield_the_seeds(data):
     imbalanced = hoptrain.pyg.ImbalancedSampler(data.y, num_samples=60)
     batches = list(hoptrain.pyg.NeighborLoader(data, [2], batch_size=20, sampler=imbalanced))
     assert [batch.batch_size for batch in batches] == [20, 20, 20]

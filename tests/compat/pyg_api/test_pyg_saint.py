@@ -57,7 +57,7 @@ def small():
     return Data(edge_index=edges, place=torch.arange(14), number=torch.arange(7), num_nodes=7)
 
 
-def of_vertices(data):
+def of_nodes(data):
     """Return the outcomes of PyG's ``_sample_nodes``, which draws an edge uniformly and takes its row."""
     return [(frozenset([u]), 1.0) for u in data.edge_index[0].tolist()]
 
@@ -82,27 +82,27 @@ def of_walks(data):
     return [(frozenset([root, v, w]), p * q) for root in range(7) for v, p in steps(root) for w, q in steps(v)]
 
 
-def law_of(data, name, number):
+def distribution_of(data, name, number):
     """Return the probability of each set of nodes after ``number`` draws."""
-    one = {"GraphSAINTNodeSampler": of_vertices, "GraphSAINTEdgeSampler": of_edges, "GraphSAINTRandomWalkSampler": of_walks}[name](data)
-    law = Counter()
+    one = {"GraphSAINTNodeSampler": of_nodes, "GraphSAINTEdgeSampler": of_edges, "GraphSAINTRandomWalkSampler": of_walks}[name](data)
+    distribution = Counter()
     for draws in product(one, repeat=number):
-        law[frozenset().union(*(nodes for nodes, _ in draws))] += np.prod([p for _, p in draws])
-    total = sum(law.values())
-    return {nodes: p / total for nodes, p in law.items()}
+        distribution[frozenset().union(*(nodes for nodes, _ in draws))] += np.prod([p for _, p in draws])
+    total = sum(distribution.values())
+    return {nodes: p / total for nodes, p in distribution.items()}
 
 
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("name", KINDS)
-def test_draws_follow_pyg_s_law(name, number):
+def test_draws_follow_the_distribution_of_pyg(name, number):
     data = small()
     sampler, graph = made(name, data, batch_size=number).sampler_and_graph
     drawn = (sampler.sample(graph, np.zeros(1, np.int64), batch=batch) for batch in range(2000))
     found = Counter(frozenset(batch.node_ids.tolist()) for batch in drawn)
-    law = law_of(data, name, number)
-    assert set(found) <= set(law)
-    likely = [nodes for nodes, p in law.items() if p * 2000 >= 5]
-    counts, expected = [found[nodes] for nodes in likely], [2000 * law[nodes] for nodes in likely]
+    distribution = distribution_of(data, name, number)
+    assert set(found) <= set(distribution)
+    likely = [nodes for nodes, p in distribution.items() if p * 2000 >= 5]
+    counts, expected = [found[nodes] for nodes in likely], [2000 * distribution[nodes] for nodes in likely]
     rare = 2000 - sum(expected)
     both = (counts, expected) if rare < 1e-6 else ([*counts, 2000 - sum(counts)], [*expected, rare])
     assert chisquare(*both).pvalue >= 1e-4
@@ -114,11 +114,11 @@ def test_norms_are_the_inverse_probabilities(name):
     data = small()
     torch.manual_seed(4)
     loader = made(name, data, batch_size=2, num_steps=100, sample_coverage=2000)
-    law = law_of(data, name, 2)
-    (u, v), subgraphs = data.edge_index, 2000 * 7 / sum(len(nodes) * p for nodes, p in law.items())
+    distribution = distribution_of(data, name, 2)
+    (u, v), subgraphs = data.edge_index, 2000 * 7 / sum(len(nodes) * p for nodes, p in distribution.items())
 
     def probability(*ends):
-        return torch.tensor([sum(p for nodes, p in law.items() if set(each) <= nodes) for each in zip(*ends, strict=True)])
+        return torch.tensor([sum(p for nodes, p in distribution.items() if set(each) <= nodes) for each in zip(*ends, strict=True)])
 
     p, of_source, both = probability(range(7)), probability(u.tolist()), probability(u.tolist(), v.tolist())
     known, seen = p > 0, both > 0

@@ -53,7 +53,7 @@ def test_pyg_s_own_loaders(data, loader, options, of_sampler, num_workers):
         assert torch.equal(mine.x, data.x[mine.n_id])
 
 
-def test_pyg_s_own_loaders_of_typed_graphs():
+def test_pyg_s_own_loaders_of_heterogeneous_graphs():
     data = some_hetero_data()
     for loader, seeds in ((NodeLoader, {"input_nodes": "paper"}), (LinkLoader, {"edge_label_index": WRITES})):
         ours, theirs = (

@@ -37,7 +37,7 @@ def of_seeds(model, batch):
     return F.cross_entropy(out, batch.y[: batch.batch_size])
 
 
-def of_vertices(model, batch):
+def of_nodes(model, batch):
     out = model(batch.x, batch.edge_index)
     return F.cross_entropy(out[batch.train_mask], batch.y[batch.train_mask])
 
@@ -106,12 +106,12 @@ def temporal_links(loaders, data):
 def cluster_gcn(loaders, data):
     clusters = hoptrain.pyg.ClusterData(data, num_parts=20, log=False)
     loader = getattr(loaders, "ClusterLoader", torch_geometric.loader.ClusterLoader)(clusters, batch_size=5, shuffle=True)
-    return accuracy(train(GCN(16, 32, 2, CLASSES), loader, of_vertices, 30), data)
+    return accuracy(train(GCN(16, 32, 2, CLASSES), loader, of_nodes, 30), data)
 
 
 def random_nodes(loaders, data):
     loader = getattr(loaders, "RandomNodeLoader", torch_geometric.loader.RandomNodeLoader)(data, num_parts=3, shuffle=True)
-    return accuracy(train(GraphSAGE(16, 32, 2, CLASSES), loader, of_vertices, 20), data)
+    return accuracy(train(GraphSAGE(16, 32, 2, CLASSES), loader, of_nodes, 20), data)
 
 
 def with_authors(data):

@@ -26,7 +26,7 @@ def check_same(mine, wanted):
 
 
 @pytest.mark.parametrize(("make", "num_workers"), [(some_data, 0), (some_data, 2), (some_hetero_data, 0), (some_hetero_data, 1)])
-def test_random_vertices_are_those_of_pyg(make, num_workers):
+def test_random_nodes_are_those_of_pyg(make, num_workers):
     data = make()
     for store in node_stores(data).values():
         store.number = torch.arange(store.num_nodes)

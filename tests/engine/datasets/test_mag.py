@@ -60,7 +60,7 @@ def test_citations_are_within_classes_as_often_as_stated():
 
 
 @pytest.mark.parametrize(("relation", "offsets"), [(("author", "writes", "paper"), (100, 2_000)), (CITES, (50, 50))])
-def test_degrees_follow_the_laws_of_either_end(relation, offsets):
+def test_degrees_of_sources_and_destinations_follow_their_distributions(relation, offsets):
     columns = load().graph.relations[relation]
     counts = np.bincount(columns.indices, minlength=columns.num_src), np.diff(columns.indptr)
     for degrees, offset in zip(counts, offsets, strict=True):
@@ -99,7 +99,7 @@ def test_the_numbers_never_change():
     assert [round(float(value), 5) for value in data.x["paper"][1234, [0, 7, 99]]] == [-0.77276, 0.63454, 0.66837]
 
 
-def test_types_with_fewer_vertices_than_classes_have_communities_too():
+def test_types_with_fewer_nodes_than_classes_have_communities_too():
     """If a type has fewer nodes than there are classes, edges stay within the type, and each node stands for several classes."""
     start, always = law_start(5, 87), np.uint64(1 << 32)
     ends = np.array([kernels.relation_pair(pair, np.uint64(1), 5_000, 87, 349, 0.5, start, always) for pair in range(2_000)])

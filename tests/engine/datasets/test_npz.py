@@ -93,7 +93,7 @@ def test_real_features_are_the_files_own():
         assert np.array_equal(data.split("val"), np.flatnonzero(file["val_mask"]))
 
 
-def test_a_vertex_without_a_label_is_in_no_split():
+def test_a_node_without_a_label_is_in_no_split():
     data = load_npz(real("citeseer"))
     assert (data.y == -1).sum() == 15
     assert all((data.y[ids] >= 0).all() for ids in data.splits.values())
@@ -153,7 +153,7 @@ def test_splits_of_the_file_s_own_are_kept(tmp_path):
     assert "not_carried" not in data.meta
 
 
-def test_several_labels_per_vertex(tmp_path):
+def test_several_labels_per_node(tmp_path):
     y = np.eye(10, 4, dtype=np.uint8)
     data = convert_npz(save(tmp_path / "ring.npz", **ring(y=y)))
     assert data.is_multilabel

@@ -145,7 +145,7 @@ def file_with_an_edge_between_two_graphs(write):
     changed_file(write, indices=indices)
 
 
-def graphs_without_vertices():
+def graphs_without_nodes():
     empty = Data(x=torch.zeros(0, 3), edge_index=torch.zeros(2, 0).long(), edge_attr=torch.zeros(0, 2), y=torch.zeros(1))
     SmallGraphs.from_pyg([*molecules(19), empty])
 
@@ -236,7 +236,7 @@ MISTAKES = {
     "NaN as every target": Mistake(
         lambda: SmallGraphs.from_pyg(molecules(y=torch.tensor([float("nan")]))), value="(-1)", rule="graph 12 test label", remedy="drop"
     ),
-    "a graph without nodes": Mistake(graphs_without_vertices, value="graph 19", rule="no nodes", remedy="drop label"),
+    "a graph without nodes": Mistake(graphs_without_nodes, value="graph 19", rule="no nodes", remedy="drop label"),
     "a class beyond num_classes": Mistake(class_beyond_num_classes, value="y[2] is 2", rule="labels [-1, 2)", remedy="correct num_classes"),
 }
 

@@ -80,7 +80,7 @@ def test_the_graph_is_symmetric_sorted_without_loops_and_mostly_within_classes(n
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_degrees_follow_the_law(name):
+def test_degrees_follow_the_distribution(name):
     graph, offset = load(name).graph, RECIPES[name].offset
     degrees = np.sort(graph.in_degrees())[::-1]
     weights = (np.arange(graph.num_nodes) + offset + 0.5) ** (-2 / 3)
@@ -150,7 +150,7 @@ def test_ids_are_a_bijection_of_ranks(num_nodes):
     assert np.array_equal(np.sort(ids), np.arange(num_nodes))
 
 
-def test_the_start_of_the_law_is_a_cube_root():
+def test_the_start_of_the_distribution_is_a_cube_root():
     for offset, num_nodes in ((1, 169_343), (75, 2_449_029), (160, 2_000), (100, 111_059_956)):
         assert law_start(offset, num_nodes) == pytest.approx((offset / num_nodes) ** (1 / 3), abs=2**-16)
 
@@ -161,7 +161,7 @@ def test_a_scale_outside_the_range_is_refused(scale):
         load_dataset("synthetic:reddit", scale=scale)
 
 
-def test_a_scale_that_leaves_too_few_vertices_is_refused():
+def test_a_scale_that_leaves_too_few_nodes_is_refused():
     with refused("scale is 1e-05", "2 nodes 41 synthetic:reddit", "larger scale"):
         load_dataset("synthetic:reddit", scale=1e-5)
 

@@ -166,12 +166,12 @@ def test_folders_hold_the_narrow_table(tmp_path, features):
     assert made.x is opened.x
 
 
-def test_typed_folders(tmp_path):
+def test_hetero_folders(tmp_path):
     graph = HeteroGraph.from_edges({"a": 2, "b": 3}, {("a", "to", "b"): (np.array([0, 1]), np.array([1, 2]))})
     x = {"a": np.random.default_rng(7).random((2, 6)).astype(np.float32), "b": np.arange(3, dtype=np.uint8)[:, None]}
     data = HeteroDataset(graph=graph, seed_type="b", x=x, y=np.zeros(3, int))
-    data.save(tmp_path / "typed", features="int8")
-    opened = HeteroDataset.open(tmp_path / "typed")
+    data.save(tmp_path / "mixed", features="int8")
+    opened = HeteroDataset.open(tmp_path / "mixed")
     assert np.array_equal(np.asarray(opened.x["a"]), np.asarray(quantize(x["a"], "int8")))
     assert opened.x["b"].dtype == np.uint8  # uint8 features are not quantised
     replace(opened, name="checked", validate=True)

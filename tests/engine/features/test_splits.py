@@ -8,7 +8,7 @@ from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph
 from hoptrain.engine.features.splits import random_splits
 
 EDGES = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
-TYPED = HeteroGraph.from_edges({"a": 4}, {("a", "to", "a"): tuple(EDGES)})
+HETERO = HeteroGraph.from_edges({"a": 4}, {("a", "to", "a"): tuple(EDGES)})
 
 
 @pytest.mark.parametrize("name", ["val", "valid", "validation"])
@@ -17,8 +17,8 @@ def test_the_validation_split_has_three_names(name):
     data = Dataset(edge_index=EDGES, splits={"train": [0], name: ids}, edge_splits={name: [3]}, negatives={name: [[0], [2]]})
     assert (list(data.splits), list(data.edge_splits), list(data.negatives)) == (["train", "val"], ["val"], ["val"])
     assert data.split(name).tolist() == [1, 2]
-    typed = HeteroDataset(graph=TYPED, seed_type="a", splits={f"{name}_5": ids}, edge_splits={("a", "to", "a"): {name: [3]}})
-    assert (list(typed.splits), list(typed.edge_splits["a", "to", "a"])) == (["val_5"], ["val"])
+    hetero = HeteroDataset(graph=HETERO, seed_type="a", splits={f"{name}_5": ids}, edge_splits={("a", "to", "a"): {name: [3]}})
+    assert (list(hetero.splits), list(hetero.edge_splits["a", "to", "a"])) == (["val_5"], ["val"])
 
 
 def test_random_splits_are_of_the_labelled_nodes():

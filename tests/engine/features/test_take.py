@@ -55,8 +55,8 @@ def test_many_small_graphs_are_read_from_their_files(tmp_path, monkeypatch):
     edges = np.concatenate(
         [ptr[g] + draw.integers(0, ptr[g + 1] - ptr[g], (2, 6)) for g in (2, 0, 1)], axis=1
     )  # edge ids must differ from CSC positions
-    vertices = Dataset(edge_index=edges, x=draw.random((9, 3)), edge_attr=draw.random((18, 2)))
-    SmallGraphs(nodes=vertices, ptr=ptr, y=np.array([0, 1, 0]), splits={"train": np.arange(3)}).save(tmp_path / "graphs")
+    nodes = Dataset(edge_index=edges, x=draw.random((9, 3)), edge_attr=draw.random((18, 2)))
+    SmallGraphs(nodes=nodes, ptr=ptr, y=np.array([0, 1, 0]), splits={"train": np.arange(3)}).save(tmp_path / "graphs")
     graphs, items = SmallGraphs.open(tmp_path / "graphs"), np.array([2, 0])
     expected, read = graphs.join(items), set()
     monkeypatch.setattr(take, "available_memory", lambda: 0)

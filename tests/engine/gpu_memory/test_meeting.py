@@ -26,7 +26,7 @@ def test_a_rank_that_does_not_come_is_named():
             rank.exchange("where it is", 1)
 
 
-def test_without_a_process_group_nobody_meets(monkeypatch):
+def test_without_a_process_group_there_is_no_rendezvous(monkeypatch):
     assert meeting_of(2) is None
     group = SimpleNamespace(size=lambda: 2, rank=lambda: 1, get_group_store=dict)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)

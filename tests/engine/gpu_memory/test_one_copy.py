@@ -127,7 +127,7 @@ def test_arrays_of_one_file_are_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("lack", ["seen before", "met"])
-def test_too_little_memory_is_told_by_all_ranks(monkeypatch, lack):
+def test_all_ranks_report_too_little_memory(monkeypatch, lack):
     if lack == "seen before":
         monkeypatch.setattr(module, "available_memory", lambda: 1 << 16)
     else:

@@ -146,12 +146,12 @@ def share_out(groups, hot=HOT):
     )
 
 
-def test_slots_are_dealt_out_in_turn(of_the_host):
+def test_slots_are_assigned_round_robin(of_the_host):
     first, second, alone = share_out([[0, 1], [0, 1], [2]])
     assert alone is None
     for parts in (first, second):
-        for slot, vertex in enumerate(HOT):
-            assert parts[slot % 2].array[slot // 2].tolist() == ROWS[vertex].tolist()
+        for slot, node in enumerate(HOT):
+            assert parts[slot % 2].array[slot // 2].tolist() == ROWS[node].tolist()
     assert all(mine is theirs for mine, theirs in zip(first, second, strict=True))
 
 

@@ -21,8 +21,8 @@ NONE = np.empty(0, np.int32)
 def graphs(draw):
     """Draw a multigraph with self loops, and labels of its nodes."""
     number = draw(st.integers(1, 12))
-    vertex = st.integers(0, number - 1)
-    edges = draw(st.lists(st.tuples(vertex, vertex), max_size=40))
+    node = st.integers(0, number - 1)
+    edges = draw(st.lists(st.tuples(node, node), max_size=40))
     labels = draw(st.lists(st.integers(0, 3), min_size=number, max_size=number))
     src, dst = np.array(edges, np.int64).reshape(-1, 2).T
     return Graph.from_edges(src, dst, number), np.array(labels, np.int32)
@@ -128,7 +128,7 @@ def test_ranges_are_ranges():
     assert set(parts.tolist()) == {0, 1, 2}
 
 
-def test_graphs_without_edges_and_without_vertices():
+def test_graphs_without_edges_and_without_nodes():
     none = np.empty(0, np.int64)
     for method in METHODS:
         _skip_without_metis(method)

@@ -110,7 +110,7 @@ def test_what_goes_wrong_is_raised_where_its_batch_is_due(action, kind, words):
     assert [int(arrays["step"][0]) for arrays, _ in islice(batches, 2)] == [0, 1]
     with refused("2", words, error=kind) as raised:
         next(batches)
-    assert "make_batch" in "".join(traceback.format_tb(raised.tb)), "its traceback tells the place in the task"
+    assert "make_batch" in "".join(traceback.format_tb(raised.tb)), "the traceback has the position in the task"
     del raised
     assert list(batches) == []
     assert threads() == []
@@ -172,7 +172,7 @@ def test_ctrl_c_arrives_while_a_batch_is_awaited():
     assert threads() == []
 
 
-def test_what_changed_since_a_batch_was_begun_makes_it_anew():
+def test_a_batch_begun_before_a_change_is_recomputed():
     class Reads(Numbers):
         value = 0
 
@@ -187,7 +187,7 @@ def test_what_changed_since_a_batch_was_begun_makes_it_anew():
     assert found == [0, 10, 20, 30, 40, 50]
 
 
-def test_a_fork_is_told_to_begin_anew_and_its_parent_goes_on():
+def test_a_fork_starts_from_scratch_and_its_parent_continues():
     task = Noted(seconds=0.05)
     batches = run_ahead(task, 0, range(4))
     assert int(next(batches)[0]["step"][0]) == 0
@@ -243,13 +243,13 @@ def test_the_first_batch_and_the_last_one_left_over_are_made_alone():
 def test_batches_made_at_once_are_made_by_different_threads_and_none_while_one_is_used():
     begun = threading.Barrier(2, timeout=30)
 
-    class Meets(Noted):
+    class Waiting(Noted):
         def make_batch(self, epoch, step, allocate):
             if step:
                 begun.wait()  # waits for the other thread, or fails
             return super().make_batch(epoch, step, allocate)
 
-    task = Meets()
+    task = Waiting()
     for number, (arrays, _) in enumerate(together(task, 2, 0, range(7))):
         assert int(arrays["step"][0]) == number
         made = 1 if number == 0 else number + number % 2 + 1

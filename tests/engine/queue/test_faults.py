@@ -142,7 +142,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(pool_of, tmp_path):
         run(pool, 0, 6)
 
 
-def test_restarts_in_a_row_are_counted_anew_after_a_batch(pool_of, tmp_path):
+def test_a_batch_resets_the_count_of_restarts_in_a_row(pool_of, tmp_path):
     faults = dict.fromkeys(range(6), ("sampling", "kill"))
     assert run(pool_of(Faulty(tmp_path, faults), 1, max_restarts=1), 0, 8) == undisturbed(0, 8)
 

@@ -78,7 +78,7 @@ def test_a_run_may_be_extended(pool_of, num_workers):
     assert values(pool.run(1, range(4))) == [(step, [100 + step] * 10) for step in range(4)]
 
 
-def test_a_replaced_worker_goes_on_to_where_the_run_was_extended(pool_of):
+def test_a_replaced_worker_continues_to_the_end_of_an_extended_run(pool_of):
     pool = pool_of(Numbers(), 1)
     run = pool.run(0, range(2))
     next(run)

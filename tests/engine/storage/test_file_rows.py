@@ -97,7 +97,7 @@ def test_a_file_system_without_direct_reads(tmp_path, monkeypatch):
     check(mapped, np.arange(3, 1000, 7))
 
 
-def test_work_goes_on_while_it_reads(tmp_path):
+def test_work_continues_while_it_reads(tmp_path):
     mapped = saved(tmp_path, np.arange(100, dtype=np.float32).reshape(10, 10))
     file, called = FileRows.of(mapped, "features"), []
     file.read(np.arange(10), np.arange(10), np.empty((10, 40), np.uint8), lambda: called.append(1))

@@ -25,8 +25,10 @@ def plan_of(num_rows, num_slots, prefetch_steps, **options):
 def drawn(seed, num_rows, num_steps, most):
     """Return steps with distinct, ascending rows drawn from a skewed distribution; some steps are empty."""
     draw = np.random.default_rng(seed)
-    law = 1 / (1 + np.arange(num_rows)) ** draw.uniform(0, 1.2)
-    steps = (draw.choice(num_rows, draw.integers(0, most + 1), replace=False, p=law / law.sum()) for _ in range(num_steps))
+    distribution = 1 / (1 + np.arange(num_rows)) ** draw.uniform(0, 1.2)
+    steps = (
+        draw.choice(num_rows, draw.integers(0, most + 1), replace=False, p=distribution / distribution.sum()) for _ in range(num_steps)
+    )
     return [np.sort(rows) for rows in steps]
 
 
@@ -188,7 +190,7 @@ def test_classes_of_uses_grow_with_them():
     assert classes[-1] < plan_kernels.NUM_CLASSES
 
 
-def test_other_steps_than_foreseen_cost_reads_and_no_more():
+def test_unplanned_steps_cost_reads_only():
     steps = drawn(5, 50, 30, 9)
     plan = plan_of(50, 30, 4)
     run(plan, steps[:10])
@@ -196,7 +198,7 @@ def test_other_steps_than_foreseen_cost_reads_and_no_more():
     run(plan, steps[20:], first_tag=100)
 
 
-def test_what_is_foreseen_has_a_bound():
+def test_the_number_of_planned_rows_has_a_bound():
     plan = plan_of(100, 60, 50, most_foreseen=100)
     steps = drawn(6, 100, 60, 20)
     waiting, most, sizes = iter(steps), 0, []

@@ -33,7 +33,7 @@ def test_without_others_all_are_trained_on():
     assert fully_supervised(data(CLASSES, splits={})).split("train").tolist() == [0, 1, 3, 4, 5, 6]
 
 
-def test_an_option_of_tasks_on_vertices():
+def test_an_option_of_tasks_on_nodes():
     options = {"num_workers": 0, "full_supervision": True}
     assert NodeDataModule(data(CLASSES), NeighborSampler([2]), **options).data.split("train").tolist() == [0, 1, 4]
     with refused("seven", "no labels nodes trains", "leave full_supervision out"):

@@ -259,7 +259,7 @@ def test_given_links_are_held_out():
     assert left.relations[KNOWS] is graph.relations[KNOWS]
 
 
-def test_given_links_that_edges_tell_of():
+def test_given_links_that_are_edges():
     edges = {BUYS: ([0, 0, 1, 2], [3, 3, 4, 5]), BOUGHT: ([3, 3, 4, 5], [0, 0, 1, 2])}
     data = HeteroDataset(
         name="shop", graph=HeteroGraph.from_edges(NUM, edges), seed_type="item", edge_splits={BUYS: {"train": [0, 3], "test": [1, 2]}}
@@ -281,9 +281,9 @@ def test_given_links_that_edges_tell_of():
 
 @pytest.mark.parametrize("by_time", [False, True])
 def test_a_homogeneous_graph_is_a_relation_that_is_its_own_reverse(graph, by_time):
-    typed = HeteroGraph({"user": 30}, {KNOWS: (graph.indptr, graph.indices)}, times={KNOWS: graph.times}, edge_ids={KNOWS: graph.edge_ids})
+    hetero = HeteroGraph({"user": 30}, {KNOWS: (graph.indptr, graph.indices)}, times={KNOWS: graph.times}, edge_ids={KNOWS: graph.edge_ids})
     train, links = held_out_of(graph, SHARES, by_time=by_time)
-    left, split = hetero_split(typed, {KNOWS: KNOWS}, SHARES, by_time=by_time)
+    left, split = hetero_split(hetero, {KNOWS: KNOWS}, SHARES, by_time=by_time)
     for name, array in left.relations[KNOWS].arrays().items():
         assert (array == train.arrays()[name]).all()
     assert {name: (own - [[0], [30]]).tolist() for name, own in split.links.items()} == {name: own.tolist() for name, own in links.items()}

@@ -52,7 +52,7 @@ def test_walks_are_the_powers_of_the_transition_matrix(graph):
     np.testing.assert_allclose(walk_features(graph), total * np.sqrt(WIDTH) / 8, rtol=1e-4, atol=1e-4)
 
 
-def test_a_vertex_without_in_edges_has_no_position(graph):
+def test_a_node_without_in_edges_has_no_position(graph):
     lonely = graph.in_degrees() == 0
     assert lonely.any()
     x = walk_features(graph)

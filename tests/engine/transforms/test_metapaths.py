@@ -92,7 +92,7 @@ MISTAKES = {
         rule="metapath no relation",
         remedy="author:writes:paper paper:on:subject these",
     ),
-    "relations that do not meet": Mistake(
+    "relations whose types do not match": Mistake(
         lambda: paths(["paper:by:author", "paper:on:subject"]),
         value="['paper:by:author', 'paper:on:subject']",
         rule="metapath broken relation each ends",

@@ -71,7 +71,7 @@ def test_a_hash_table_that_grows_in_mid_batch_keeps_its_entries():
     assert ids[:6].tolist() == [3, 4, 1, 4, 5, 6]
 
 
-def test_colliding_vertices_keep_apart():
+def test_colliding_nodes_keep_apart():
     table = RelabelTable(direct_bytes=0)
     table.start(10**6, 10)
     bits = table.view().slot_bits
@@ -81,7 +81,7 @@ def test_colliding_vertices_keep_apart():
     assert relabelled(table, ids, 10**6, np.int64) == expected(ids)
 
 
-def test_a_vertex_entered_twice_is_found(table):
+def test_a_node_entered_twice_is_found(table):
     table.start(50, 5)
     assert table.enter(np.array([4, 9, 2, 9, 4], np.int32), 5) == 3
 

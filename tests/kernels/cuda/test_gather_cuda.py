@@ -41,7 +41,7 @@ def rows_of(store, placement, hot, num_parts):
     ("dtype", "shape"),
     [(np.float32, (7,)), (np.float32, (4,)), (np.float16, (3,)), (np.uint16, (8,)), (np.uint8, (5,)), (np.int64, (2, 3))],
 )
-def test_rows_to_the_bit(dtype, shape, place):
+def test_rows_are_bit_identical(dtype, shape, place):
     store = make_store(dtype, shape)
     ids = np.array([19, 3, 3, 0, 17, 5, 1], np.int32)
     table = rows_of(store, *PLACES[place])

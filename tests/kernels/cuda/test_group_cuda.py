@@ -38,9 +38,9 @@ def group(degrees, rows, low, fanout, mode, alias=None):
     counters = to_host(groups.counters)
     starts, sizes, members = (to_host(a) for a in (groups.starts, groups.sizes, groups.members))
     found = {}
-    for t, vertex in enumerate(to_host(groups.transits)[: counters[TRANSITS]].tolist()):
-        assert vertex not in found
-        found[vertex] = sorted(divmod(m, 1 << 40) for m in members[starts[t] : starts[t] + sizes[t]].tolist())
+    for t, node in enumerate(to_host(groups.transits)[: counters[TRANSITS]].tolist()):
+        assert node not in found
+        found[node] = sorted(divmod(m, 1 << 40) for m in members[starts[t] : starts[t] + sizes[t]].tolist())
     assert counters[MEMBERS] == sum(map(len, found.values()))
     classes = [
         sorted(to_host(groups.transits)[to_host(groups.classes)[kind, : counters[CLASSES + kind]]].tolist()) for kind in range(NUM_CLASSES)
@@ -67,7 +67,7 @@ def test_every_request_is_in_its_group_once():
     assert not to_host(groups.group_size).any(), "the counts are cleared for the next grouping"
 
 
-def test_one_vertex_in_every_batch():
+def test_one_node_in_every_batch():
     found, _, _ = group([3], [[0]] * 40, [0] * 40, 2, DISTINCT)
     assert found == {0: [(b, 0) for b in range(40)]}
 

@@ -22,8 +22,8 @@ def expected(nodes, wanted):
     """
     indptr, edges, values = [0], [], []
     for node in nodes:
-        number, vertex = divmod(node, 1 << PAIR_BITS)
-        for e in range(INDPTR[vertex], INDPTR[vertex + 1]):
+        number, local = divmod(node, 1 << PAIR_BITS)
+        for e in range(INDPTR[local], INDPTR[local + 1]):
             other = (number << PAIR_BITS) + int(INDICES[e])
             if other in wanted:
                 edges.append(e)
@@ -66,7 +66,7 @@ def test_any_number_of_parts(parts):
 
 
 def test_pairs_see_their_own_set_only():
-    pairs = [(number << PAIR_BITS) + vertex for number, vertex in ((0, 5), (1, 5), (1, 2), (2, 8), (0, 4))]
+    pairs = [(number << PAIR_BITS) + local for number, local in ((0, 5), (1, 5), (1, 2), (2, 8), (0, 4))]
     (indptr, edges, values), found = pick([pairs], [pairs], 3, 32)
     want = expected(pairs, {pair: place for place, pair in enumerate(pairs)})
     assert found[0] > 0

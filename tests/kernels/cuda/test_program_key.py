@@ -109,7 +109,7 @@ def test_lines_and_comments_are_not_seen():
         ("made(1,", "made(object(),"),
     ],
 )
-def test_what_cannot_be_told_has_no_key(change):
+def test_functions_without_source_have_no_key(change):
     with pytest.raises(NoKeyError):
         key(*change)
 

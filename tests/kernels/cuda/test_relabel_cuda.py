@@ -92,7 +92,7 @@ def test_edges_before_the_begin_stay():
     assert nodes == [[4, 9, 8]]
 
 
-def test_no_edges_and_only_known_vertices():
+def test_no_edges_and_only_known_nodes():
     table = Relabelling([[4, 9], [6]], 32, 16)
     local, nodes = table.hop([[9, 9, 4], []])
     assert local == [[1, 1, 0], []]

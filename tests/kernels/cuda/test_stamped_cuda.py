@@ -9,7 +9,7 @@ from hoptrain.kernels.cuda.stamped import EMPTY, PackedFields, StampedTable, ent
 from hoptrain.kernels.shared.temporal import key_in
 
 pytestmark = needs_cuda
-VERTICES = 60
+NUM_NODES = 60
 on_both = pytest.mark.parametrize("size", [None, 64], ids=["direct", "packed"])
 
 
@@ -18,7 +18,7 @@ class Tables:
 
     def __init__(self, num_batches, capacity, size=None, dtype=np.int32, most_probes=None, trees=1):
         self.launch, self.capacity, self.dtype, self.start, self.size = launch(num_batches), capacity, dtype, EMPTY, size
-        self.entries = to_device(np.full((num_batches, 2 * size * trees if size else VERTICES), EMPTY), np.int32)
+        self.entries = to_device(np.full((num_batches, 2 * size * trees if size else NUM_NODES), EMPTY), np.int32)
         self.most_probes = most_probes or size
 
     def begin(self, seeds, span):
@@ -56,10 +56,10 @@ def test_three_bulks_of_two_hops_of_two_batches(size, dtype):
     """Local ids are right in three bulks, since a bulk ignores the entries of earlier bulks."""
     rng, tables = np.random.default_rng(0), Tables(2, 40, size, dtype)
     for _ in range(3):
-        nodes = [rng.permutation(VERTICES)[:3].tolist(), [0]]
+        nodes = [rng.permutation(NUM_NODES)[:3].tolist(), [0]]
         assert tables.begin(nodes, 64) == [99, 99]
         for _ in range(2):
-            neighbors = [rng.integers(0, VERTICES, 20).tolist(), rng.integers(0, 15, 9).tolist()]
+            neighbors = [rng.integers(0, NUM_NODES, 20).tolist(), rng.integers(0, 15, 9).tolist()]
             local, found = tables.hop(neighbors)
             want = [expected(known, row) for known, row in zip(nodes, neighbors, strict=True)]
             assert local == [row for row, _ in want]
@@ -85,7 +85,7 @@ def test_edges_before_the_begin_stay(size):
 
 
 @on_both
-def test_no_edges_and_only_known_vertices(size):
+def test_no_edges_and_only_known_nodes(size):
     tables = Tables(2, 16, size)
     tables.begin([[4, 9], [6]], 32)
     assert tables.hop([[9, 9, 4], []]) == ([[1, 1, 0], []], [[4, 9], [6]])
@@ -95,11 +95,11 @@ def test_keys_of_trees():
     """Local ids are right if several trees contain the same nodes, in three bulks of two hops."""
     rng, tables = np.random.default_rng(0), Tables(2, 96, 16, np.int64, trees=3)
     for _ in range(3):
-        seeds = [[key_in(tree, vertex) for tree, vertex in enumerate(rng.integers(0, 99, 3).tolist())] for _ in range(2)]
+        seeds = [[key_in(tree, node) for tree, node in enumerate(rng.integers(0, 99, 3).tolist())] for _ in range(2)]
         assert tables.begin(seeds, 256) == [99, 99]
         nodes = seeds
         for _ in range(2):
-            neighbors = [[int(key_in(rng.integers(0, 3), vertex)) for vertex in rng.integers(2**31 - 6, 2**31, 20)] for _ in range(2)]
+            neighbors = [[int(key_in(rng.integers(0, 3), node)) for node in rng.integers(2**31 - 6, 2**31, 20)] for _ in range(2)]
             local, found = tables.hop(neighbors)
             for b in range(2):
                 assert (local[b], found[b]) == expected(nodes[b], neighbors[b])
@@ -110,9 +110,9 @@ def test_keys_of_trees():
 def test_a_tree_has_no_place_in_the_part_of_another():
     tables = Tables(1, 20, 8, np.int64, most_probes=8, trees=2)
     assert tables.begin([[key_in(0, 1), key_in(1, 1)]], 64) == [99]
-    tables.hop([[int(key_in(1, vertex)) for vertex in range(7)]])
+    tables.hop([[int(key_in(1, node)) for node in range(7)]])
     assert to_host(tables.unplaced).tolist() == [0]
-    tables.hop([[int(key_in(1, vertex)) for vertex in range(9)]])
+    tables.hop([[int(key_in(1, node)) for node in range(9)]])
     assert to_host(tables.unplaced).tolist() == [1]
 
 

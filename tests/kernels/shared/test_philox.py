@@ -48,7 +48,7 @@ FIELDS = {  # the largest value of each field
     "epoch": philox.MAX_EPOCH - 1,
     "batch": philox.MAX_BATCH - 1,
     "hop": (1 << 12) - 1,
-    "vertex": philox.MAX_VERTEX - 1,
+    "node": philox.MAX_VERTEX - 1,
     "group": philox.MAX_DRAWS // 4 - 1,
 }
 
@@ -56,7 +56,7 @@ FIELDS = {  # the largest value of each field
 def border_addresses():
     """Return every combination of field values at their limits: least, greatest, and around each 32-bit word boundary."""
     borders = {name: {0, 1, largest // 2 + 1, largest} for name, largest in FIELDS.items()}
-    borders["vertex"] |= {(1 << 32) - 1, 1 << 32}
+    borders["node"] |= {(1 << 32) - 1, 1 << 32}
     borders["group"] |= {1 << 8}
     return [dict(zip(FIELDS, values, strict=True)) for values in itertools.product(*(sorted(borders[name]) for name in FIELDS))]
 

@@ -124,15 +124,15 @@ def test_repeated_draws_are_met():
 
 def test_the_mean_over_edges_estimates_that_over_the_column():
     values = RNG.random(60)
-    vertex = int(GRAPH.in_degrees().argmax())
-    column = slice(GRAPH.indptr[vertex], GRAPH.indptr[vertex + 1])
+    node = int(GRAPH.in_degrees().argmax())
+    column = slice(GRAPH.indptr[node], GRAPH.indptr[node + 1])
     exact = np.average(values[GRAPH.indices[column]], weights=GRAPH.weights[column])
     sampler = NeighborSampler([40, 40], replace=True, weighted=True)
     means = []
     for number in range(300):
-        data = sampler.sample(GRAPH, np.array([vertex]), batch=number).to_pyg()
+        data = sampler.sample(GRAPH, np.array([node]), batch=number).to_pyg()
         src, dst = data.n_id[data.edge_index].numpy()
-        means.append(values[src[dst == vertex]].mean())
+        means.append(values[src[dst == node]].mean())
     error = np.std(means) / np.sqrt(len(means))
     assert abs(np.mean(means) - exact) < 4 * error
     assert error < 0.01 * exact

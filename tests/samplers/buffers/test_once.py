@@ -3,7 +3,7 @@
 from hoptrain.samplers.buffers.once import OncePerGraph
 
 
-def test_it_is_made_anew_for_another_graph(graph):
+def test_it_is_recomputed_for_another_graph(graph):
     made = []
     once = OncePerGraph[int]()
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cuda_case import needs_cuda, to_host
-from golden.golden_graphs import small, typed
+from golden.golden_graphs import hetero_graph, small
 from nodewise_cuda_case import on_cuda
 from work_cuda_case import start_with_capacity_1
 
@@ -19,7 +19,7 @@ CASES = {
     "labor": LaborSampler([3, 2]),
     "labor, importance": LaborSampler([3], importance_rounds=1),
     "vrgcn": VRGCNSampler([2]),
-    "typed": HeteroSampler([-1, 2], "p"),
+    "hetero": HeteroSampler([-1, 2], "p"),
 }
 
 
@@ -27,7 +27,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_bulk_is_queued_again_until_it_fits(name, kernel, monkeypatch):
     """A bulk that does not fit is queued again until it does: the first bulk has seeds with few edges, and the next one hubs."""
-    sampler, workspace, graph = CASES[name], on_cuda(kernel), typed() if name == "typed" else small()
+    sampler, workspace, graph = CASES[name], on_cuda(kernel), hetero_graph() if name == "hetero" else small()
     start_with_capacity_1(monkeypatch)
     capacities = []
     for bulk in ([[13], [12]], [[0, 4, 2], [1, 9]]):

@@ -46,7 +46,7 @@ def test_a_slow_link_to_the_graph_makes_transits_pay_earlier():
     assert choose_schedule(1_000_000, 10, **(GRAPH | {"adjacency_cost": 75})) == "transit"
 
 
-def test_the_first_bulk_tells_how_many_requests_there_are():
+def test_the_first_bulk_gives_the_number_of_requests():
     """After the first bulk, the model knows the number of requests; before, twelve for one node could become 9 * 8 * 7 = 504."""
     graph = Graph.from_edge_index(np.array([[0] * 8, range(1, 9)]), num_nodes=9)
     workspace = Workspace(device="cuda")
@@ -60,7 +60,7 @@ def test_the_first_bulk_tells_how_many_requests_there_are():
     assert driver.expected(2) == sum(batch.blocks[0].num_dst for batch in found)
 
 
-def test_the_first_bulk_tells_that_of_each_relation():
+def test_the_first_bulk_gives_the_requests_of_each_relation():
     """After the first bulk, the model knows the requests of each relation.
 
     In the second hop, two relations lead into different numbers of nodes, and the third has no destinations yet.

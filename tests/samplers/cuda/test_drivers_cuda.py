@@ -58,7 +58,7 @@ def test_a_workspace_keeps_the_driver_of_one_graph_and_sampler():
     assert driver_for(graph, links, workspace) is not around
 
 
-def test_draws_of_another_law_have_no_driver():
+def test_draws_of_another_distribution_have_no_driver():
     """`BySumOfDegrees` has no driver, since it draws from tables of edges; `BySources`, which draws nodes, has its parent's."""
     graph, options = make_graph(9, 20), {"normalise": False, "num_subgraphs": 1}
     assert driver_for(graph, BySources(3, 2, **options).prepare(graph, np.arange(9)), on_cuda())

@@ -104,7 +104,7 @@ def test_features_that_torch_reads_are_its_own_memory(monkeypatch, dtype):
     x = np.random.default_rng(1).random((40, 3), dtype=np.float32) * 200
     x = to_bfloat16(x) if dtype == "bfloat16" else x.astype(dtype)
     data = Dataset(name="small", graph=make_graph(40, 200), x=x, y=np.arange(40) % 3, splits={"train": np.arange(17)}, num_classes=3)
-    _check_handed(monkeypatch, data, NeighborSampler([2]))
+    _check_passed(monkeypatch, data, NeighborSampler([2]))
 
 
 @simulated
@@ -118,21 +118,21 @@ def test_features_that_torch_reads_are_its_own_memory(monkeypatch, dtype):
     ids=lambda sampler: type(sampler).__name__,
 )  # fmt: skip
 def test_structures_that_torch_reads_are_its_own_memory(small, monkeypatch, sampler):
-    _check_handed(monkeypatch, small, sampler)
+    _check_passed(monkeypatch, small, sampler)
 
 
-def _check_handed(monkeypatch, data, sampler):
+def _check_passed(monkeypatch, data, sampler):
     """Check that all tensors passed to the training stream own torch memory, and that batches equal the CPU's."""
-    handed, options = [], {"batch_size": 1 if sampler.single_item else 6, "seed": 5}
+    passed, options = [], {"batch_size": 1 if sampler.single_item else 6, "seed": 5}
     stand_in = put_stand_in(monkeypatch)
-    monkeypatch.setattr(DeviceStream, "hand_to_torch", lambda self, *arrays: handed.extend(arrays))
+    monkeypatch.setattr(DeviceStream, "hand_to_torch", lambda self, *arrays: passed.extend(arrays))
     found = list(SampleLoader(data, sampler, device="cuda", bulk=2, **options))
     foreign = {tensor.untyped_storage().data_ptr() for tensor in stand_in.foreign}
     assert foreign, "a bulk's buffers are Numba's arrays"
-    assert len(handed) >= 4 * len(found)
+    assert len(passed) >= 4 * len(found)
     of_rows = [rows for batch in found for rows in (batch.x, batch.y) if rows is not None]
-    assert {id(rows) for rows in of_rows} <= set(map(id, handed)), "the training's stream gets features and labels, too"
-    assert not foreign & {tensor.untyped_storage().data_ptr() for tensor in handed if tensor.numel()}
+    assert {id(rows) for rows in of_rows} <= set(map(id, passed)), "the training's stream gets features and labels, too"
+    assert not foreign & {tensor.untyped_storage().data_ptr() for tensor in passed if tensor.numel()}
     for batch in found:
         structure = [array for array in batch.arrays().values() if array.numel() and array.itemsize % 4 == 0]
         assert len({array.untyped_storage().data_ptr() for array in structure}) == 1, "a batch is one copy"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import make_graph
 from cuda_case import TESTED, launch, needs_cuda, to_host
-from golden.golden_graphs import typed
+from golden.golden_graphs import hetero_graph
 
 from hoptrain.engine import Graph
 from hoptrain.engine.gpu_memory.device_stream import Buffers, DeviceStream
@@ -18,7 +18,7 @@ from hoptrain.samplers.cuda.tables import FIRST_SHARE, StampedTables
 pytestmark = needs_cuda
 
 
-def test_bulks_start_lower_until_the_tables_are_filled_anew():
+def test_bulks_start_lower_until_the_tables_are_refilled():
     tables, buffers = StampedTables(), Buffers(DeviceStream())
     span = EMPTY // 2 - 6
     assert tables.begin(launch(2), span) == [EMPTY - span]
@@ -43,7 +43,7 @@ def a_workspace(**options):
 
 
 @pytest.mark.parametrize("capture", [True, False])
-def test_bulks_before_and_after_the_tables_are_filled_anew(capture):
+def test_bulks_before_and_after_the_tables_are_refilled(capture):
     graph, sampler, workspace = make_graph(), NeighborSampler([3, 2]), a_workspace(cuda_graphs=capture)
     for bulk in range(5):
         seeds = [np.arange(6) + 7 * bulk, np.arange(50, 56)]
@@ -106,7 +106,7 @@ def test_tables_of_candidates(change, name):
     assert [own for own in names if own in driver.buffers] == [name]
 
 
-def test_a_graph_of_many_vertices_has_packed_tables():
+def test_a_graph_of_many_nodes_has_packed_tables():
     driver = check(NeighborSampler([2]), make_graph(5000, 9000), [np.arange(4)], a_workspace())
     assert "table.words" in driver.buffers
 
@@ -142,8 +142,8 @@ def test_packed_tables_of_candidates_grow(capture):
     assert shares == [FIRST_SHARE] * 3 + [FIRST_SHARE // 2] * 4
 
 
-def test_tables_of_typed_graphs_grow():
-    graph, workspace = typed(), a_workspace()
+def test_tables_of_heterogeneous_graphs_grow():
+    graph, workspace = hetero_graph(), a_workspace()
     workspace.on_device.thresholds = replace(TESTED, cache_bytes=0)
     sampler = HeteroSampler([3, 2], "p")
     seeds = [np.arange(12), np.arange(5, 10)]

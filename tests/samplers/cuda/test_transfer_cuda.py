@@ -51,6 +51,6 @@ def test_a_batch_that_is_let_go_of_is_read_to_the_end(dataset):
 
 
 @pytest.mark.skipif(torch_on_device() is not None, reason="there is a device")
-def test_pages_are_locked_for_a_gpu_only(dataset):
+def test_memory_is_pinned_for_a_gpu_only(dataset):
     with refused("pin_memory", "torch must CUDA device pinned", "leave out"):
         loader_of(dataset, pin_memory=True)

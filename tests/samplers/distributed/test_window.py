@@ -40,10 +40,10 @@ def parts_of(graph, labels, number):
 
 
 def labels_of(how, number):
-    vertices = np.arange(NUMBER)
+    nodes = np.arange(NUMBER)
     if how == "range":
-        return vertices * number // NUMBER
-    return vertices % number if how == "stripes" else np.random.default_rng(7).integers(0, number, NUMBER)
+        return nodes * number // NUMBER
+    return nodes % number if how == "stripes" else np.random.default_rng(7).integers(0, number, NUMBER)
 
 
 class Counted(LocalExchange):

@@ -64,7 +64,7 @@ def star():
     return HeteroGraph.from_edges({"u": 5, "v": 3}, {("u", "to", "v"): (edges[:, 0], edges[:, 1])})
 
 
-def test_vertices_come_by_the_squares_of_their_budgets():
+def test_nodes_come_by_the_squares_of_their_budgets():
     """Ordered pairs of nodes are drawn with the distribution of squared budgets, which the test computes."""
     graph, number = star(), 4000
     budgets = np.zeros(5)
@@ -73,15 +73,15 @@ def test_vertices_come_by_the_squares_of_their_budgets():
         column = columns.indices[columns.indptr[v] : columns.indptr[v + 1]]
         np.add.at(budgets, column, 1 / len(column))
     squares = budgets**2 / (budgets**2).sum()
-    law = {(i, j): squares[i] * squares[j] / (1 - squares[i]) for i, j in permutations(range(5), 2)}
-    found = dict.fromkeys(law, 0)
+    distribution = {(i, j): squares[i] * squares[j] / (1 - squares[i]) for i, j in permutations(range(5), 2)}
+    found = dict.fromkeys(distribution, 0)
     sampler = HGTSampler([2], "v")
     for batch in range(number):
         found[tuple(sampler.sample(graph, np.arange(3), batch=batch).node_ids["u"].tolist())] += 1
-    pairs = [pair for pair in law if law[pair] * number >= 5]
-    rare = [pair for pair in law if pair not in pairs]
+    pairs = [pair for pair in distribution if distribution[pair] * number >= 5]
+    rare = [pair for pair in distribution if pair not in pairs]
     counts = [found[pair] for pair in pairs] + [sum(found[pair] for pair in rare)]
-    expected = [law[pair] * number for pair in pairs] + [sum(law[pair] for pair in rare) * number]
+    expected = [distribution[pair] * number for pair in pairs] + [sum(distribution[pair] for pair in rare) * number]
     kept = len(counts) if expected[-1] >= 5 else len(counts) - 1
     expected = np.array(expected[:kept]) * (sum(counts[:kept]) / sum(expected[:kept]))
     assert chisquare(counts[:kept], expected).pvalue > 1e-4

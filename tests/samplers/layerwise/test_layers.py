@@ -13,8 +13,8 @@ from hoptrain.engine import Graph
 from hoptrain.samplers import ASGCNSampler, FastGCNSampler, LadiesSampler, SampleLoader, Workspace
 
 SAMPLERS = {
-    "fastgcn": (lambda sizes: FastGCNSampler(sizes), {"kind": "mean", "global_law": True}),
-    "fastgcn-gcn": (lambda sizes: FastGCNSampler(sizes, "gcn"), {"kind": "gcn", "global_law": True}),
+    "fastgcn": (lambda sizes: FastGCNSampler(sizes), {"kind": "mean", "global_distribution": True}),
+    "fastgcn-gcn": (lambda sizes: FastGCNSampler(sizes, "gcn"), {"kind": "gcn", "global_distribution": True}),
     "ladies": (lambda sizes: LadiesSampler(sizes), {"kind": "mean"}),
     "ladies-gcn": (lambda sizes: LadiesSampler(sizes, "gcn"), {"kind": "gcn"}),
     "ladies-normalize": (lambda sizes: LadiesSampler(sizes, normalize=True), {"kind": "mean", "normalize": True}),
@@ -35,11 +35,11 @@ def as_lists(batch):
 def problems(draw):
     """Draw a graph with hubs, parallel edges, self loops and isolated nodes, batches of seeds, and numbers of draws."""
     num_nodes = draw(st.integers(1, 40))
-    vertex = st.integers(0, num_nodes - 1)
-    edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=120))
+    node = st.integers(0, num_nodes - 1)
+    edges = draw(st.lists(st.tuples(node, st.integers(0, min(3, num_nodes - 1)) | node), max_size=120))
     src, dst = (np.array([edge[i] for edge in edges], np.int64) for i in (0, 1))
     graph = Graph.from_edges(src, dst, num_nodes)
-    bulk = [draw(st.lists(vertex, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 3])))]
+    bulk = [draw(st.lists(node, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 3])))]
     return graph, bulk, draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
 
 
@@ -49,9 +49,9 @@ def problems(draw):
 @example(problem=(Graph.from_edges([], [], 1), [[0]], [2]), name="fastgcn", threads=1, hashed=True)
 def test_any_problem_is_equal_to_the_reference(problem, name, threads, hashed):
     graph, bulk, sizes = problem
-    make, law = SAMPLERS[name]
+    make, distribution = SAMPLERS[name]
     sampler, address = make(sizes), (2**64 - 3, 7)
-    expected = [reference.batch(graph, seeds, sizes, (*address, 2**32 - 9 + i), **law)[:2] for i, seeds in enumerate(bulk)]
+    expected = [reference.batch(graph, seeds, sizes, (*address, 2**32 - 9 + i), **distribution)[:2] for i, seeds in enumerate(bulk)]
     with relabelled_by(hashed):
         scratch = Workspace(threads)
         for _ in range(2):  # the second time with used scratch buffers
@@ -67,30 +67,30 @@ def test_any_problem_is_equal_to_the_reference(problem, name, threads, hashed):
 def test_columns_longer_than_a_chunk(name):
     """Batches equal the reference's for columns longer than a chunk (3000 in-edges), and with more draws than the smallest filter holds."""
     graph = make_graph(300, 6000)
-    make, law = SAMPLERS[name]
+    make, distribution = SAMPLERS[name]
     sampled = make([700, 40]).sample(graph, np.arange(4), seed=5, epoch=1, batch=2)
-    assert as_lists(sampled) == reference.batch(graph, range(4), [700, 40], (5, 1, 2), **law)[:2]
+    assert as_lists(sampled) == reference.batch(graph, range(4), [700, 40], (5, 1, 2), **distribution)[:2]
 
 
-def test_scores_change_the_law_as_the_reference_says(graph):
+def test_scores_change_the_distribution_as_in_the_reference(graph):
     scores = np.random.default_rng(0).random(graph.num_nodes)
     scores[:9] = 0
     sampler = ASGCNSampler([30, 30])
     sampler.set_scores(scores)
     integers = [max(1, int(np.ceil(score / scores.max() * 2**16))) for score in scores]
     sampled = sampler.sample(graph, np.arange(20), seed=1)
-    blocks, nodes, laws = reference.batch(graph, range(20), [30, 30], (1, 0, 0), "adaptive", scores=integers)
+    blocks, nodes, distributions = reference.batch(graph, range(20), [30, 30], (1, 0, 0), "adaptive", scores=integers)
     assert as_lists(sampled) == (blocks, nodes)
     sampler.set_scores(None)
     assert as_lists(sampler.sample(graph, np.arange(20), seed=1)) == as_lists(ASGCNSampler([30, 30]).sample(graph, np.arange(20), seed=1))
-    for hop, (law, drawn) in enumerate(laws):
+    for hop, (distribution, drawn) in enumerate(distributions):
         block = sampled.blocks[1 - hop]
         counts, probabilities = sampled.extra[f"draws{1 - hop}"], sampled.extra[f"probabilities{1 - hop}"]
         sources = nodes[: block.num_src]
         assert counts.tolist() == [drawn.count(v) for v in sources]
         assert counts.sum() == 30
-        total = sum(law.values())
-        np.testing.assert_allclose(probabilities, [law[v] / total if v in drawn else 0 for v in sources], rtol=1e-6)
+        total = sum(distribution.values())
+        np.testing.assert_allclose(probabilities, [distribution[v] / total if v in drawn else 0 for v in sources], rtol=1e-6)
 
 
 @every_sampler
@@ -168,7 +168,7 @@ def test_the_loader_gives_the_same_batches_with_workers(dataset, name):
     assert len(epochs[0]) == 3
 
 
-def test_new_scores_reach_workers_that_start_anew(dataset):
+def test_new_scores_reach_restarted_workers(dataset):
     sampler = ASGCNSampler([20])
     loader = SampleLoader(dataset, sampler, batch_size=120, num_workers=1)
     (before,) = [as_lists(batch) for batch in loader]

@@ -148,7 +148,7 @@ class Nothing(NeighborSampler):
         return None
 
 
-TYPED = {
+HETERO = {
     "node ids as reals": (
         lambda b: replace(b, node_ids=b.node_ids | {"a": b.node_ids["a"].astype(float)}),
         "float64",
@@ -197,15 +197,15 @@ TYPED = {
 }
 
 
-@pytest.mark.parametrize("wrong", TYPED.values(), ids=TYPED)
-def test_a_typed_batch_is_checked_too(graph, wrong):
+@pytest.mark.parametrize("wrong", HETERO.values(), ids=HETERO)
+def test_a_hetero_batch_is_checked_too(graph, wrong):
     change, value, rule, *remedy = wrong
-    typed = HeteroGraph({"a": graph.num_nodes}, {("a", "r", "a"): (graph.indptr, graph.indices)})
+    hetero = HeteroGraph({"a": graph.num_nodes}, {("a", "r", "a"): (graph.indptr, graph.indices)})
     sampler = HeteroSampler([3], "a")
-    batch = sampler.sample(typed, SEEDS)
-    check_batch(batch, sampler, typed, SEEDS)
+    batch = sampler.sample(hetero, SEEDS)
+    check_batch(batch, sampler, hetero, SEEDS)
     with refused(value, f"HeteroSampler returned {rule}", *remedy):
-        check_batch(change(batch), sampler, typed, SEEDS)
+        check_batch(change(batch), sampler, hetero, SEEDS)
 
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 0), (0, 3), (2, 0), (2, 3)])
@@ -228,7 +228,7 @@ class Unready(NeighborSampler):
         return self.result
 
 
-def house(graph):
+def own_samplers(graph):
     """Return hoptrain's samplers, each with the graph that it needs."""
     rng = np.random.default_rng(2)
     weighted = Graph(graph.indptr, graph.indices, weights=rng.random(graph.num_edges).astype(np.float32))
@@ -261,7 +261,7 @@ def house(graph):
     ]
     times = np.full(graph.num_nodes, 60)
     relation, columns = ("a", "r", "a"), (graph.indptr, graph.indices)
-    typed = HeteroGraph({"a": graph.num_nodes}, {relation: columns}, times={relation: timed.times})
+    hetero = HeteroGraph({"a": graph.num_nodes}, {relation: columns}, times={relation: timed.times})
     of_types = [
         HeteroSampler([4, 3], "a", expand="new"),
         samplers.HeteroTemporalSampler([4, 3], "a", {"a": times}),
@@ -276,7 +276,7 @@ def house(graph):
         (weighted, NeighborSampler([4, 3], weighted=True)),
         (timed, samplers.TemporalSampler([4, 3], seed_times=times)),
         (timed, samplers.LinkSampler(samplers.TemporalSampler([4, 3]))),
-        *((typed, sampler) for sampler in of_types),
+        *((hetero, sampler) for sampler in of_types),
     ]
 
 
@@ -289,9 +289,9 @@ def data_of(graph):
 
 
 @pytest.mark.timeout(300)  # compiles all of them
-def test_the_samplers_of_the_house_keep_the_rules(graph):
+def test_hoptrain_s_samplers_keep_the_rules(graph):
     checked = set()
-    for own, sampler in house(graph):
+    for own, sampler in own_samplers(graph):
         loader = SampleLoader(data_of(own), sampler, batch_size=1 if sampler.single_item else 16)
         ready, schedule = loader.task.sampler, loader.schedule
         for step, batch in zip(range(3), loader, strict=False):

@@ -98,22 +98,22 @@ def test_walks_have_no_edges():
 
 
 @pytest.mark.parametrize("sampler", [PinSAGESampler([3]), LinkSampler(PinSAGESampler([3]))], ids=["alone", "within"])
-def test_pairs_that_are_no_edges_are_refused(sampler):
+def test_pairs_without_an_edge_are_refused(sampler):
     with refused("PinSAGESampler", "features edges batches pairs", "Dataset without edge_attr"):
         SampleLoader(data_of(), sampler, batch_size=8)
 
 
-TYPED = {
+HETERO = {
     ("author", "writes", "paper"): RNG.random((400, 3), dtype=np.float32),
     ("paper", "on", "subject"): RNG.integers(0, 255, 200).astype(np.uint8),  # one edge feature; the other relations have none
 }
 
 
-def check_typed(batch, data):
+def check_hetero(batch, data):
     seen = set()
     for hop in batch.blocks:
         for relation, block in hop.items():
-            if relation in TYPED:
+            if relation in HETERO:
                 places = to_host(block.edge_ids)
                 expected = take_rows(data.edge_attr[relation], data.graph.relations[relation].ids_of(places))
                 assert (block.edge_attr.dtype, block.edge_attr.shape) == (expected.dtype, expected.shape)
@@ -134,21 +134,21 @@ def check_typed(batch, data):
         (HGTSampler([9, 9], "paper"), {}, None),
         (HeteroSampler([3, 2], "paper"), {"num_workers": 1}, "float16"),
     ],
-    ids=["here", "workers", "tier", "labor", "hgt", "narrow"],
+    ids=["here", "workers", "feature cache", "labor", "hgt", "narrow"],
 )
-def test_typed_edges_have_their_rows(sampler, options, form, tmp_path):
-    hetero_data(edge_attr=TYPED).save(tmp_path / "typed", features=form)
-    data = HeteroDataset.open(tmp_path / "typed")
+def test_hetero_edges_have_their_rows(sampler, options, form, tmp_path):
+    hetero_data(edge_attr=HETERO).save(tmp_path / "mixed", features=form)
+    data = HeteroDataset.open(tmp_path / "mixed")
     with SampleLoader(data, sampler, batch_size=16, **options) as loader:
-        assert set().union(*(check_typed(batch, data) for batch in loader)) == TYPED.keys()
+        assert set().union(*(check_hetero(batch, data) for batch in loader)) == HETERO.keys()
 
 
-def test_typed_batches_as_pygs_and_on_the_way_to_a_device():
-    data = hetero_data(edge_attr=TYPED)
+def test_hetero_batches_as_pyg_s_and_copied_to_a_device():
+    data = hetero_data(edge_attr=HETERO)
     for batch in SampleLoader(data, HeteroSampler([3, 2], "paper", expand="new"), batch_size=16):
         made, moved = batch.to_pyg(), batch.to("cpu")
         for relation in data.graph.relations:
-            if relation in TYPED:
+            if relation in HETERO:
                 assert np.array_equal(made[relation].edge_attr, data.edge_attr[relation][made[relation].e_id])
                 assert np.array_equal(moved.blocks[0][relation].edge_attr, batch.blocks[0][relation].edge_attr)
                 assert torch.is_tensor(moved.blocks[0][relation].edge_attr)

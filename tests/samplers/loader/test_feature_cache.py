@@ -47,13 +47,13 @@ def loader_of(saved, opened):
 @pytest.mark.promise
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_are_those_from_memory(loader_of, num_workers):
-    tiered, plain = loader_of(feature_cache=MEMORY, num_workers=num_workers), loader_of()
+    cached, plain = loader_of(feature_cache=MEMORY, num_workers=num_workers), loader_of()
     for _ in range(3):
-        assert same(tiered, plain) == 25
-    filled = tiered.feature_cache.filled
+        assert same(cached, plain) == 25
+    filled = cached.feature_cache.filled
     assert 0 < filled.num_missed < filled.num_used  # some rows stayed in the cache, but not all
     assert 0 < filled.num_reads <= filled.num_missed
-    assert not tiered.feature_cache.holds_all
+    assert not cached.feature_cache.holds_all
 
 
 class Counting(NeighborSampler):
@@ -72,18 +72,18 @@ class Counting(NeighborSampler):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_each_batch_is_sampled_once(loader_of, tmp_path, num_workers):
     plain, path = loader_of(), tmp_path / "sampled"
-    tiered = loader_of(Counting([3, 2], path), feature_cache="8MiB", prefetch_steps=8, num_workers=num_workers)
+    cached = loader_of(Counting([3, 2], path), feature_cache="8MiB", prefetch_steps=8, num_workers=num_workers)
     for _ in range(2):
-        assert same(tiered, plain) == 25
+        assert same(cached, plain) == 25
     sampled = Counter(path.read_text().splitlines())
     assert {sampled[f"{epoch} {step}"] for epoch in range(2) for step in range(25) if (epoch, step) != (0, 0)} == {1}
     assert sampled["0 0"] > 1  # also for checks before the first epoch
 
 
 def test_all_rows_may_fit(loader_of):
-    tiered = loader_of(feature_cache="3MiB")
-    next(iter(tiered))
-    assert tiered.feature_cache.holds_all
+    cached = loader_of(feature_cache="3MiB")
+    next(iter(cached))
+    assert cached.feature_cache.holds_all
 
 
 SAMPLERS = {
@@ -151,17 +151,17 @@ def test_every_kind_of_sampler(loader_of, name, workers):
     """
     sampler = SAMPLERS[name]
     options = {"batch_size": 1 if sampler.single_item else 2 if name == "cluster" else 64}
-    tiered, plain = (loader_of(sampler, **options, **more) for more in ({"feature_cache": "800KiB", "num_workers": workers}, {}))
-    for ours, theirs, _ in zip(tiered, plain, range(12)):  # noqa: B905
+    cached, plain = (loader_of(sampler, **options, **more) for more in ({"feature_cache": "800KiB", "num_workers": workers}, {}))
+    for ours, theirs, _ in zip(cached, plain, range(12)):  # noqa: B905
         assert contents(ours) == contents(theirs)
-    assert (tiered.feature_cache.pids() == []) == (name == "mvs")
+    assert (cached.feature_cache.pids() == []) == (name == "mvs")
 
 
 def test_a_given_schedule_is_planned(loader_of, saved):
     schedule = Schedule(items=saved.split("train")[::-1], batch_size=50, shuffle=False)
-    tiered, plain = (SampleLoader(saved, NeighborSampler([3, 2]), schedule=schedule, **more) for more in ({"feature_cache": MEMORY}, {}))
-    with tiered, plain:
-        assert same(tiered, plain) == 32
+    cached, plain = (SampleLoader(saved, NeighborSampler([3, 2]), schedule=schedule, **more) for more in ({"feature_cache": MEMORY}, {}))
+    with cached, plain:
+        assert same(cached, plain) == 32
 
 
 def more_memory_than_is_free(loader_of, monkeypatch):

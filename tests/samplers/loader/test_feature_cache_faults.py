@@ -50,7 +50,7 @@ class Signals(threading.Thread):
         self.sent, self._loader, self._number = Counter(), loader, number
         self._due, self._draw = threading.Semaphore(0), random.Random(1)
 
-    def tell(self):
+    def send_next(self):
         self._due.release()
 
     def run(self):
@@ -75,22 +75,22 @@ def test_signals_cost_reads_and_no_bit(folder, memory_for_edges, edges):
     data = Dataset.open(folder)
     worker_options = WorkerOptions(timeout=20.0, max_restarts=1000)
     options = {"batch_size": 64, "seed": 5}
-    tiered = SampleLoader(data, NeighborSampler([3, 2]), feature_cache="500KiB", num_workers=2, worker_options=worker_options, **options)
+    cached = SampleLoader(data, NeighborSampler([3, 2]), feature_cache="500KiB", num_workers=2, worker_options=worker_options, **options)
     plain = SampleLoader(data, NeighborSampler([3, 2]), **options)
     signals, batches = None, 0
-    with tiered, plain:
+    with cached, plain:
         while signals is None or signals.is_alive():
-            for ours, theirs in zip(tiered, plain, strict=True):
+            for ours, theirs in zip(cached, plain, strict=True):
                 np.testing.assert_array_equal(ours.node_ids, theirs.node_ids)
                 assert ours.x.tobytes() == theirs.x.tobytes()
                 assert (ours.epoch, ours.batch) == (theirs.epoch, theirs.batch)
                 batches += 1
                 if signals is None:
-                    signals = Signals(tiered, SIGNALS)
+                    signals = Signals(cached, SIGNALS)
                     signals.start()
-                signals.tell()
+                signals.send_next()
     print(f"{batches} batches, {dict(signals.sent)}")
-    assert (tiered.task.edges is not None) == (edges == "read")
+    assert (cached.task.edges is not None) == (edges == "read")
     assert signals.sent.total() == SIGNALS
     assert {what.split()[1] for what in signals.sent} == {"kill", "pause", "stop"}
 
@@ -114,9 +114,9 @@ def fit(folder, cwd, *options):
 
 
 def test_two_ranks_train_on_what_features_in_memory_give(folder, tmp_path):
-    (tmp_path / "tiered").mkdir()
+    (tmp_path / "cached").mkdir()
     (tmp_path / "plain").mkdir()
-    losses, run = fit(folder, tmp_path / "tiered", "--trainer.devices=2", "--data.feature_cache=700KiB")
+    losses, run = fit(folder, tmp_path / "cached", "--trainer.devices=2", "--data.feature_cache=700KiB")
     expected, _ = fit(folder, tmp_path / "plain", "--trainer.devices=2")
     assert losses == expected
     assert len(losses) > 4

@@ -33,7 +33,7 @@ def with_edges(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def typed(tmp_path_factory):
+def hetero(tmp_path_factory):
     """Return a data set of papers, authors without features, and so few fields that every step uses all of them."""
     draw = np.random.default_rng(2)
     num = {"paper": 5000, "author": 900, "field": 12}
@@ -51,7 +51,7 @@ def typed(tmp_path_factory):
         seed_type="paper",
         splits={"train": np.arange(0, 5000, 9)},
     )
-    folder = tmp_path_factory.mktemp("typed") / "data"
+    folder = tmp_path_factory.mktemp("hetero") / "data"
     data.save(folder)
     return HeteroDataset.open(folder)
 
@@ -59,14 +59,14 @@ def typed(tmp_path_factory):
 def same(data, sampler, **options):
     """Check that two epochs with ``feature_cache`` equal those without, and return the cache."""
     with (
-        SampleLoader(data, sampler, batch_size=64, seed=5, **options) as tiered,
+        SampleLoader(data, sampler, batch_size=64, seed=5, **options) as cached,
         SampleLoader(data, sampler, batch_size=64, seed=5) as plain,
     ):
         for _ in range(2):
-            for ours, theirs in zip(tiered, plain, strict=True):
+            for ours, theirs in zip(cached, plain, strict=True):
                 for found, wanted in zip(rows_of(ours), rows_of(theirs), strict=True):
                     np.testing.assert_array_equal(found, wanted)
-        return tiered.feature_cache
+        return cached.feature_cache
 
 
 def rows_of(batch):
@@ -81,22 +81,22 @@ def rows_of(batch):
     ids=["here", "workers", "when asked for"],
 )
 def test_features_of_edges(with_edges, options):
-    tier = same(with_edges, NeighborSampler([3, 2]), feature_cache="900KiB", **options)
-    assert sorted(tier.rows) == ["edge_attr", "x"]
-    assert tier.filled.num_missed < tier.filled.num_used or options.get("prefetch_steps") == 0
+    cache = same(with_edges, NeighborSampler([3, 2]), feature_cache="900KiB", **options)
+    assert sorted(cache.rows) == ["edge_attr", "x"]
+    assert cache.filled.num_missed < cache.filled.num_used or options.get("prefetch_steps") == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}], ids=["here", "workers"])
-def test_features_of_types(typed, options):
-    tier = same(typed, HeteroSampler([3, 2], "paper"), feature_cache="400KiB", **options)
-    assert sorted(tier.rows) == ["x.field", "x.paper"]
-    fields, papers = sorted(tier.shared.tables)
+def test_features_of_types(hetero, options):
+    cache = same(hetero, HeteroSampler([3, 2], "paper"), feature_cache="400KiB", **options)
+    assert sorted(cache.rows) == ["x.field", "x.paper"]
+    fields, papers = sorted(cache.shared.tables)
     assert (fields.num_rows, fields.num_slots) == (12, 12)
     assert papers.num_slots < 5000
-    assert 0 < tier.filled.num_missed < tier.filled.num_used
+    assert 0 < cache.filled.num_missed < cache.filled.num_used
 
 
-def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
+def test_a_budget_is_divided_equally_except_for_what_needs_less():
     small, one, other = shared_out(30 << 20, {"x.a": (1000, 100), "x.b": (1 << 20, 256), "x.c": (1 << 18, 4096)})
     assert small.num_slots == 1000
     assert small.num_bytes < 300_000
@@ -111,7 +111,7 @@ def test_a_budget_is_shared_out_in_equal_parts_but_for_what_needs_less():
     assert fewer.num_bytes < small.num_bytes
 
 
-def test_too_little_is_said_with_the_least_that_would_do():
+def test_too_little_is_an_error_with_the_minimum():
     sizes = {"x.paper": (1_000_000, 64), "x.author": (1_000_000, 32), "edge_attr": (500, 4)}
     budget = Budget(memory=9_000_000, sizes=sizes)
     with refused("9,000,000", "feature_cache 4,492,910 x.paper hold 1,000,000 rows 64 10,000,000", "21321KiB least one row more step"):
@@ -132,36 +132,36 @@ def test_too_little_is_said_with_the_least_that_would_do():
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"prefetch_steps": 0}], ids=["here", "workers", "when asked for"])
-def test_a_table_of_rows_shorter_than_what_tells_where_they_lie_is_held_whole(with_edges, tmp_path, caplog, options):
+def test_a_table_of_rows_shorter_than_their_index_is_kept_whole(with_edges, tmp_path, caplog, options):
     replace(with_edges, edge_attr=np.array(with_edges.edge_attr[:, :1])).save(
         tmp_path / "data"
     )  # 120 kB of rows, and 300 kB of lookup tables
     with caplog.at_level(logging.INFO, "hoptrain"):
-        tier = same(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), feature_cache="400KiB", **options)
-    assert list(tier.rows) == ["x"]
-    assert any(len(array) == 30_000 and array.dtype == np.float32 for array in tier.mapped)
+        cache = same(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), feature_cache="400KiB", **options)
+    assert list(cache.rows) == ["x"]
+    assert any(len(array) == 30_000 and array.dtype == np.float32 for array in cache.mapped)
     if not options.get("prefetch_steps", 1):
         return
-    assert 0 < tier.filled.num_missed < tier.filled.num_used
-    assert tier.shared.tables[0].num_bytes <= (400 << 10) - 120_000
+    assert 0 < cache.filled.num_missed < cache.filled.num_used
+    assert cache.shared.tables[0].num_bytes <= (400 << 10) - 120_000
     assert "; in addition 0.1 MiB for all of edge_attr" in caplog.text
     with refused("102,400", "feature_cache 120,000 all edge_attr 0 x", "KiB least batch_size fanouts"):
         SampleLoader(Dataset.open(tmp_path / "data"), NeighborSampler([3, 2]), feature_cache="100KiB")
 
 
-@pytest.mark.parametrize("name", ["typed", "with_edges"])
+@pytest.mark.parametrize("name", ["hetero", "with_edges"])
 def test_auto_takes_what_is_left_and_says_so(request, name, caplog, monkeypatch):
     data = request.getfixturevalue(name)
-    sampler = HeteroSampler([3, 2], "paper") if name == "typed" else NeighborSampler([3, 2])
+    sampler = HeteroSampler([3, 2], "paper") if name == "hetero" else NeighborSampler([3, 2])
     monkeypatch.setattr(memory_left, "available_memory", lambda: 1 << 30)
     with caplog.at_level(logging.INFO, "hoptrain"):
-        tier = same(data, sampler, feature_cache="auto")
-    graph = sum(file.stat().st_size for file in (data.path / "graph" if name == "typed" else data.path).glob("*ind*.npy"))
+        cache = same(data, sampler, feature_cache="auto")
+    graph = sum(file.stat().st_size for file in (data.path / "graph" if name == "hetero" else data.path).glob("*ind*.npy"))
     assert graph < 1 << 20
-    assert all(table.num_slots == table.num_rows for table in tier.shared.tables)
+    assert all(table.num_slots == table.num_rows for table in cache.shared.tables)
     (said,) = [line for line in caplog.messages if line.startswith("feature cache: ")]
     assert "MiB (1.00 GiB free minus 0.00 for graph and labels, 0.13 for sampler processes, 0.00 for batches, 0.25 for training)" in said
-    rows = sum(table.num_rows for table in tier.shared.tables)
+    rows = sum(table.num_rows for table in cache.shared.tables)
     assert said.endswith(f"holds {rows:,} of {rows:,} rows (100 %), prefetch_steps 256")
 
 

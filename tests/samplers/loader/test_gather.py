@@ -124,7 +124,7 @@ def test_bfloat16_features_are_finite(dataset):
         Dataset(name="bad", graph=dataset.graph, x=to_bfloat16(x), y=dataset.y, splits=dataset.splits, num_classes=3)
 
 
-def test_of_rows_that_do_not_lie_in_one_piece():
+def test_rows_that_are_not_contiguous():
     table, ids = np.arange(350.0).reshape(50, 7), np.array([3, 1, 49, 3])
     for store in (table[:, 0], table[:, ::2], np.asfortranarray(table)):
         out = np.empty((4, *store.shape[1:]))

@@ -168,7 +168,7 @@ def of_child(feed, batches, place, work, wanted):
     assert list(feed.epoch(work, place, ITEMS * 3, made, is_ahead=True)) == wanted
 
 
-def test_a_fork_iterates_anew(work, feed):
+def test_a_fork_iterates_from_scratch(work, feed):
     one, place = feed(0), RngContext(7, 0, 0, 1, 6)
     wanted = list(feed(0).epoch(work, place, ITEMS * 3, made))
     batches = one.epoch(work, place, ITEMS * 3, made, is_ahead=True)
@@ -202,7 +202,7 @@ def test_ranks_have_batches_of_their_own_in_an_epoch_of_unknown_length(monkeypat
     assert max(numbers) < 1 << 32
 
 
-def test_other_work_is_started_anew(work, feed):
+def test_other_work_restarts_the_feed(work, feed):
     one, place = feed(1), RngContext(7, 0, 0, 1, len(ITEMS))
     with_rows = list(one.epoch(work, place, ITEMS, made))
     without = list(one.epoch(work._replace(stores={}), place, ITEMS, made))

@@ -138,7 +138,7 @@ def test_each_iteration_is_the_next_epoch(loader_of):
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (1, 4)])
-def test_an_epoch_goes_on_where_it_was_left(loader_of, before, after):
+def test_an_epoch_resumes(loader_of, before, after):
     """An epoch resumes after its last yielded batch, also with another number of workers, as if it had not been interrupted."""
     whole = loader_of()
     expected = [contents(b) for _ in range(2) for b in whole]

@@ -54,7 +54,7 @@ def test_batches_are_those_of_the_expanded_table(data, features):
     assert_same(batches(small), batches(expanded(small)))
 
 
-def test_the_queue_and_the_tier_have_codes(data, tmp_path):
+def test_the_queue_and_the_feature_cache_have_codes(data, tmp_path):
     data.save(tmp_path / "int8", features="int8")
     opened = Dataset.open(tmp_path / "int8")
     expected = batches(expanded(opened))
@@ -103,7 +103,7 @@ def test_a_device_gets_the_same_bits(data, features):
     assert expanded_here(codes) is codes
 
 
-def test_typed_batches():
+def test_hetero_batches():
     random = np.random.default_rng(1)
     edges = {("a", "to", "b"): random.integers(0, 40, (2, 300)), ("b", "back", "a"): random.integers(0, 40, (2, 300))}
     x = {kind: random.random((40, width)).astype(np.float32) for kind, width in (("a", 5), ("b", 3))}

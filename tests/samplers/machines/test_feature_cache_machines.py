@@ -38,7 +38,7 @@ def parts(plain, tmp_path_factory):
     folder = tmp_path_factory.mktemp("machines")
     for method in ("range", "stream"):
         write_partition(plain, folder / method, 2, method)
-    write_partition(plain, folder / "parted graph", 2, "stream", graph="partitioned")
+    write_partition(plain, folder / "partitioned graph", 2, "stream", graph="partitioned")
     return folder
 
 
@@ -108,13 +108,13 @@ def test_batches_are_those_of_one_machine(machines, plain, feature_cache, method
         assert [same(loader, other) for _ in range(2)] == [15, 15]
         return loader.feature_cache.filled
 
-    told = machines(work, method, feature_cache=feature_cache, num_workers=num_workers, prefetch_steps=128)
-    for filled in told:
+    results = machines(work, method, feature_cache=feature_cache, num_workers=num_workers, prefetch_steps=128)
+    for filled in results:
         assert filled.num_rounds == 2 * (windows + 1)
         assert 0 < filled.num_fetched <= filled.num_missed
         assert filled.num_bytes == 0  # own rows are not read into the cache
     if feature_cache == "4MiB":
-        assert sum(filled.num_fetched for filled in told) < NUMBER  # each row of other machines is fetched at most once
+        assert sum(filled.num_fetched for filled in results) < NUMBER  # each row of other machines is fetched at most once
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_the_graph_in_parts_too(machines, plain, feature_cache, num_workers, sam
         assert [same(loader, other) for _ in range(2)] == [15, 15]
         return loader.feature_cache.filled
 
-    for filled in machines(work, "parted graph", feature_cache=feature_cache, num_workers=num_workers, prefetch_steps=8):
+    for filled in machines(work, "partitioned graph", feature_cache=feature_cache, num_workers=num_workers, prefetch_steps=8):
         assert filled.num_rounds == 2 * (2 * 2 * samples + rows)
 
 
-@pytest.mark.parametrize("method", ["range", "parted graph"])
+@pytest.mark.parametrize("method", ["range", "partitioned graph"])
 def test_runs_that_are_left_begun_in_the_middle_and_closed(machines, plain, method):
     def work(loader, rank):
         other = beside(plain, rank)
@@ -186,7 +186,7 @@ def test_one_machine_with_all_parts_reads_them(parts, plain):
 
 @pytest.fixture
 def in_parts(parts):
-    return open_partitioned(parts / "parted graph")
+    return open_partitioned(parts / "partitioned graph")
 
 
 MISTAKES = {
@@ -199,12 +199,12 @@ MISTAKES = {
     "one machine for a graph in parts": Mistake(
         lambda in_parts: SampleLoader(in_parts, NeighborSampler([3, 2]), batch_size=50, feature_cache=SMALL),
         value="2 partitions",
-        rule="parted graph run one machine",
+        rule="partitioned graph run one machine",
         remedy="start 2 machines write partitions whole",
     ),
     "all edges at once of a graph in parts": Mistake(
         lambda in_parts: NeighborSampler([3]).sample(in_parts.graph, [1]),
-        value="parted graph",
+        value="partitioned graph",
         rule="partitioned graph needs all edges machine",
         remedy="whole 'hoptrain data partition'",
     ),

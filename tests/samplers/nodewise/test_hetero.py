@@ -137,8 +137,8 @@ def test_any_problem(problem, threads, address):
 def test_one_relation_is_neighbour_sampling(graph, options):
     relation, seeds, weights = ("v", "to", "v"), np.arange(0, 190, 7), np.random.default_rng(5).random(graph.num_edges, np.float32)
     plain = Graph(graph.indptr, graph.indices, weights=weights)
-    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)}, weights={relation: weights})
-    ours = HeteroSampler([4, -1, 3], "v", **options).sample(typed, seeds, seed=9, epoch=2, batch=5)
+    hetero_graph = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)}, weights={relation: weights})
+    ours = HeteroSampler([4, -1, 3], "v", **options).sample(hetero_graph, seeds, seed=9, epoch=2, batch=5)
     theirs = NeighborSampler([4, -1, 3], **options).sample(plain, seeds, seed=9, epoch=2, batch=5)
     assert ours.nested == theirs.nested == ("expand" in options)
     assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
@@ -155,10 +155,10 @@ def test_relations_draw_independently(graph):
     hub = int(graph.in_degrees().argmax())
     degree = int(graph.in_degrees()[hub])
     columns = (graph.indptr, graph.indices)
-    typed = HeteroGraph({"v": graph.num_nodes}, {("v", "r", "v"): columns, ("v", "s", "v"): columns})
+    hetero_graph = HeteroGraph({"v": graph.num_nodes}, {("v", "r", "v"): columns, ("v", "s", "v"): columns})
     both, counts = 0, np.zeros((2, degree))
     for number in range(1500):
-        hop = HeteroSampler([8], "v").sample(typed, np.array([hub]), batch=number).blocks[0]
+        hop = HeteroSampler([8], "v").sample(hetero_graph, np.array([hub]), batch=number).blocks[0]
         drawn = [hop["v", name, "v"].edge_ids - graph.indptr[hub] for name in "rs"]
         both += len(set(drawn[0]) & set(drawn[1]))
         for row, offsets in zip(counts, drawn, strict=True):
@@ -192,8 +192,8 @@ def test_blocks_fit_together():
 
 def test_a_fanout_of_zero_leaves_a_relation_out(graph):
     columns = (graph.indptr, graph.indices)
-    typed = HeteroGraph({"v": graph.num_nodes}, {("v", "r", "v"): columns, ("v", "s", "v"): columns})
-    batch = HeteroSampler({"v:r:v": [0, 2], "v:s:v": [2, 0]}, "v").sample(typed, np.arange(10))
+    hetero_graph = HeteroGraph({"v": graph.num_nodes}, {("v", "r", "v"): columns, ("v", "s", "v"): columns})
+    batch = HeteroSampler({"v:r:v": [0, 2], "v:s:v": [2, 0]}, "v").sample(hetero_graph, np.arange(10))
     assert [[block.num_edges > 0 for block in hop.values()] for hop in batch.blocks] == [[True, False], [False, True]]
 
 
@@ -216,8 +216,8 @@ def test_edges_are_named_by_the_users_ids():
 
 
 def test_tensors_share_memory(graph):
-    typed = HeteroGraph({"v": graph.num_nodes}, {("v", "to", "v"): (graph.indptr, graph.indices)})
-    batch = HeteroSampler([3], "v").sample(typed, np.arange(5))
+    hetero_graph = HeteroGraph({"v": graph.num_nodes}, {("v", "to", "v"): (graph.indptr, graph.indices)})
+    batch = HeteroSampler([3], "v").sample(hetero_graph, np.arange(5))
     moved = batch.to("cpu")
     assert isinstance(moved.node_ids["v"], torch.Tensor)
     assert moved.blocks[0]["v", "to", "v"].indices.data_ptr() == batch.blocks[0]["v", "to", "v"].indices.ctypes.data
@@ -242,7 +242,7 @@ def test_a_batch_of_a_loader():
     assert loader.state_dict() == {"epoch": 0, "step": 1}
 
 
-def test_ranks_share_the_seeds_and_a_run_goes_on_where_it_was():
+def test_seeds_are_sharded_across_ranks_and_a_run_resumes():
     graph = HeteroGraph.from_edges({"a": 50}, {("a", "to", "a"): (np.arange(50), np.roll(np.arange(50), 1))})
 
     def loader(rank):

@@ -133,8 +133,8 @@ def test_weights_are_those_of_the_relations_that_have_some(rounds):
         for relation in weights:
             columns, kind = graph.relations[relation], list(numbers).index(relation[0])
             of = [[(int(columns.indices[e]), e) for e in range(columns.indptr[v], columns.indptr[v + 1])] for v in range(5)]
-            law = labor_reference.weighted_probabilities(of, columns.weights.astype(float), 4, rounds)
-            probabilities = {e: p for column in law for e, p in column.items()}
+            distribution = labor_reference.weighted_probabilities(of, columns.weights.astype(float), 4, rounds)
+            probabilities = {e: p for column in distribution for e, p in column.items()}
             drawn = {e: (neighbor.words((5, 0, batch, 16 * kind), int(columns.indices[e]), 1)[0] + 0.5) / 2**32 for e in probabilities}
             assert blocks[relation].edge_ids.tolist() == sorted(e for e, p in probabilities.items() if drawn[e] < p)
             inverse = columns.weights[blocks[relation].edge_ids] / [probabilities[e] for e in blocks[relation].edge_ids.tolist()]
@@ -147,8 +147,8 @@ def test_weights_are_those_of_the_relations_that_have_some(rounds):
 def test_one_relation_is_labor(graph, options):
     relation, seeds = ("v", "to", "v"), np.arange(0, 190, 7)
     weights = np.random.default_rng(1).random(graph.num_edges)
-    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)}, weights={relation: weights})
-    ours = HeteroLaborSampler([4, -1, 3], "v", **options).sample(typed, seeds, seed=9, batch=5)
+    hetero_graph = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)}, weights={relation: weights})
+    ours = HeteroLaborSampler([4, -1, 3], "v", **options).sample(hetero_graph, seeds, seed=9, batch=5)
     theirs = LaborSampler([4, -1, 3], **options).sample(Graph(graph.indptr, graph.indices, weights=weights), seeds, seed=9, batch=5)
     assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
     for hop, block in zip(ours.blocks, theirs.blocks, strict=True):
@@ -190,7 +190,7 @@ PAIR = HeteroGraph.from_edges({"a": 2}, {("a", "r", "a"): ([0], [1])})
 
 
 MISTAKES = {
-    "typed LABOR on a GPU": Mistake(
+    "hetero LABOR on a GPU": Mistake(
         lambda: HeteroLaborSampler([1], "a").sample(PAIR, np.array([0]), device="cuda"),
         value='device="cuda"',
         rule="HeteroLaborSampler no kernels CUDA",

@@ -94,13 +94,13 @@ def timed(graph):
 @pytest.mark.parametrize("options", [{}, {"strategy": "recent"}, {"replace": True}])
 def test_one_relation_is_temporal_sampling(timed, options):
     relation, seeds, times = ("v", "to", "v"), np.arange(0, 190, 7), np.arange(0, 190, 7) * 5
-    typed = HeteroGraph({"v": timed.num_nodes}, {relation: (timed.indptr, timed.indices)}, times={relation: timed.times})
-    ours = HeteroTemporalSampler([4, -1, 3], "v", **options).sample(typed, seeds, times=times, seed=9, batch=5)
+    hetero_graph = HeteroGraph({"v": timed.num_nodes}, {relation: (timed.indptr, timed.indices)}, times={relation: timed.times})
+    ours = HeteroTemporalSampler([4, -1, 3], "v", **options).sample(hetero_graph, seeds, times=times, seed=9, batch=5)
     theirs = TemporalSampler([4, -1, 3], **options).sample(timed, seeds, times=times, seed=9, batch=5)
     assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
     assert ours.extra["trees.v"].tolist() == theirs.extra["trees"].tolist()
-    for typed_hop, block in zip(ours.blocks, theirs.blocks, strict=True):
-        found = typed_hop[relation].arrays()
+    for hetero_hop, block in zip(ours.blocks, theirs.blocks, strict=True):
+        found = hetero_hop[relation].arrays()
         assert {n: (a.dtype, a.tolist()) for n, a in found.items()} == {n: (a.dtype, a.tolist()) for n, a in block.arrays().items()}
 
 

@@ -23,12 +23,12 @@ def as_lists(batch):
 def problems(draw):
     """Draw a graph with hubs, parallel edges, self loops and isolated nodes, seeds, and fanouts near its degrees."""
     num_nodes = draw(st.integers(1, 30))
-    vertex = st.integers(0, num_nodes - 1)
-    edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=100))
+    node = st.integers(0, num_nodes - 1)
+    edges = draw(st.lists(st.tuples(node, st.integers(0, min(3, num_nodes - 1)) | node), max_size=100))
     graph = Graph.from_edges(*(np.array([edge[i] for edge in edges], np.int64) for i in (0, 1)), num_nodes)
     degree = int(graph.in_degrees().max())
     fanout = st.sampled_from([-1, 1, max(1, degree - 1), max(1, degree), degree + 1]) | st.integers(1, 9)
-    bulk = [draw(st.lists(vertex, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 3])))]
+    bulk = [draw(st.lists(node, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 3])))]
     rounds = draw(st.integers(0, 3))
     fanout = fanout if rounds else fanout | st.sampled_from([0.1, 0.5, 1.0])
     return graph, bulk, draw(st.lists(fanout, min_size=1, max_size=3)), rounds

@@ -32,14 +32,14 @@ def columns_of(graph, destinations):
 @pytest.mark.parametrize("words_ahead", [False, True])
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 @pytest.mark.parametrize("fanout", [1, 4, 7, 100, -1])
-def test_edges_are_those_of_the_slow_law(graph, fanout, rounds, words_ahead, monkeypatch):
+def test_edges_are_those_of_the_slow_reference(graph, fanout, rounds, words_ahead, monkeypatch):
     monkeypatch.setattr(labor, "EDGES_PER_WORD", 0 if words_ahead else 1 << 20)
     monkeypatch.setattr(labor, "MIN_CAPACITY", 1)
     wanted = graph.num_edges if fanout < 0 else fanout
-    law = reference.weighted_probabilities(
+    distribution = reference.weighted_probabilities(
         columns_of(graph, DESTINATIONS), graph.weights.astype(float), wanted, 0 if fanout < 0 else rounds
     )
-    probabilities = {e: p for column in law for e, p in column.items()}
+    probabilities = {e: p for column in distribution for e, p in column.items()}
     scratch = Workspace()
     for number in range(40):
         block = LaborSampler([fanout], rounds, weighted=True).sample(graph, DESTINATIONS, seed=5, batch=number, workspace=scratch).blocks[0]
@@ -55,8 +55,8 @@ def test_edges_are_those_of_the_slow_law(graph, fanout, rounds, words_ahead, mon
 def test_edges_are_kept_with_their_probabilities(graph, rounds):
     """Edges are kept with their probabilities, by a chi-square test over one edge per source; edges of a source share a random number."""
     batches, scratch = 3000, Workspace()
-    law = reference.weighted_probabilities(columns_of(graph, DESTINATIONS), graph.weights.astype(float), 4, rounds)
-    of_source = {int(graph.indices[e]): (e, p) for column in law for e, p in column.items() if 0.003 < p < 0.997}
+    distribution = reference.weighted_probabilities(columns_of(graph, DESTINATIONS), graph.weights.astype(float), 4, rounds)
+    of_source = {int(graph.indices[e]): (e, p) for column in distribution for e, p in column.items() if 0.003 < p < 0.997}
     edges, p = (np.array(each) for each in zip(*of_source.values(), strict=True))
     counts = np.zeros(graph.num_edges)
     for number in range(batches):

@@ -55,7 +55,7 @@ def test_without_replacement_takes_distinct_edges_or_all(graph):
     assert len(set(block.edge_ids.tolist())) == block.num_edges
 
 
-def test_isolated_vertices_self_loops_and_multi_edges():
+def test_isolated_nodes_self_loops_and_multi_edges():
     graph = Graph.from_edges(np.array([0, 0, 0, 2]), np.array([0, 1, 1, 1]), 4)
     batch = NeighborSampler([-1]).sample(graph, np.array([3, 0, 1]))
     block = batch.blocks[0]

@@ -39,8 +39,8 @@ def any_sizes(monkeypatch):
 def problems(draw):
     """Draw a graph with hubs, parallel edges and isolated nodes, seeds, and fanouts near its degrees."""
     num_nodes = draw(st.integers(1, 40))
-    vertex = st.integers(0, num_nodes - 1)
-    edges = draw(st.lists(st.tuples(vertex, st.integers(0, min(3, num_nodes - 1)) | vertex), max_size=120))
+    node = st.integers(0, num_nodes - 1)
+    edges = draw(st.lists(st.tuples(node, st.integers(0, min(3, num_nodes - 1)) | node), max_size=120))
     src, dst = (np.array([edge[i] for edge in edges], np.int64) for i in (0, 1))
     weights = draw(st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0, 1e-30, 1e30]), min_size=len(edges), max_size=len(edges)))
     weights[:1] = weights[:1] if any(weights) else [1.0] * len(weights[:1])  # the weights of a graph must not all be 0
@@ -49,7 +49,7 @@ def problems(draw):
     fanout = st.sampled_from([-1, 1, max(1, degree - 1), max(1, degree), degree + 1]) | st.integers(1, 9) | SHARES
     return {
         "graph": graph,
-        "bulk": [draw(st.lists(vertex, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 2, 7])))],
+        "bulk": [draw(st.lists(node, min_size=1, max_size=6, unique=True)) for _ in range(draw(st.sampled_from([1, 2, 7])))],
         "fanouts": draw(st.lists(fanout, min_size=1, max_size=3)),
         "mode": draw(st.sampled_from(["distinct", "replace", "weighted", "weighted distinct"])),
         "expand": draw(st.sampled_from(["all", "new"])),
@@ -144,7 +144,7 @@ def test_an_error_while_threads_share_a_hop_reaches_the_caller(graph, any_sizes,
 
 @pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_vertex_with_a_million_neighbours(replace, expand):
+def test_a_node_with_a_million_neighbours(replace, expand):
     degree = 10**6
     graph = Graph(np.array([0, degree, degree + 1]), np.r_[np.zeros(degree // 2, np.int32), np.ones(degree // 2, np.int32), np.int32(0)])
     batch = NeighborSampler([7, 5], replace, expand=expand).sample(graph, np.array([1]), seed=3)
@@ -245,7 +245,7 @@ def test_all_edges_by_weight_are_all_that_have_weight(fanout, replace):
         assert block.edge_ids.tolist() == [1, 3]
 
 
-def test_a_vertex_without_any_weight_gives_no_edge():
+def test_a_node_without_any_weight_gives_no_edge():
     graph = Graph.from_edges([1, 2, 0], [0, 0, 1], weights=np.array([0.0, 0.0, 2.0]))
     block = NeighborSampler([3], True, True).sample(graph, np.array([0, 1, 2])).blocks[0]
     assert np.diff(block.indptr).tolist() == [0, 3, 0]

@@ -75,7 +75,7 @@ def transitions_of(columns, number):
 
 @pytest.mark.parametrize("restart", [0.2, 0.6])
 @pytest.mark.parametrize("is_hetero", [False, True], ids=["plain", "hetero"])
-def test_weights_are_shares_of_the_visits_that_a_chain_tells(graph, is_hetero, restart):
+def test_weights_are_shares_of_the_visits_of_a_markov_chain(graph, is_hetero, restart):
     """Mean weights over many batches equal visit rates computed from powers of the transition matrix, here also of paper-author-paper."""
     root, walks, batches = 3, 400, 300
     if is_hetero:
@@ -126,9 +126,9 @@ def test_the_loader_feeds_rows_of_the_type():
 
 
 def test_a_path_of_one_relation(graph):
-    typed = HeteroGraph({"a": 200}, {("a", "r", "a"): (graph.indptr, graph.indices)})
+    hetero = HeteroGraph({"a": 200}, {("a", "r", "a"): (graph.indptr, graph.indices)})
     plain = PinSAGESampler([4]).sample(graph, np.arange(9)).blocks[0]
-    block = HeteroPinSAGESampler([4], ["a:r:a"], 50, 4).sample(typed, np.arange(9)).blocks[0]
+    block = HeteroPinSAGESampler([4], ["a:r:a"], 50, 4).sample(hetero, np.arange(9)).blocks[0]
     assert np.array_equal(block.indices, plain.indices)
     degrees = np.repeat(graph.in_degrees()[:9], np.diff(block.indptr))
     np.testing.assert_allclose(block.weights * degrees, plain.weights, rtol=1e-6)
@@ -179,9 +179,9 @@ MISTAKES = {
     "a path that ends at another type than the seeds": Mistake(
         lambda: SampleLoader(hetero_data(), HeteroPinSAGESampler([3], PATHS["long"])),
         value="author",
-        rule="metapath ends seeds typed papers",
+        rule="metapath ends seeds mixed papers",
     ),
-    "batches without relations for a typed model": Mistake(
+    "batches without relations for a heterogeneous model": Mistake(
         lambda: hetero_module(hetero_data(), sampler=HeteroPinSAGESampler([3, 3], PATHS["types"])),
         value="HeteroPinSAGESampler",
         rule="batches homogeneous relations",

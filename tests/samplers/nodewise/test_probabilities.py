@@ -76,7 +76,7 @@ def test_others_are_counted(graph, sampler):
 
 
 @pytest.mark.parametrize("seeds", [np.arange(4), {"paper": np.arange(4), "author": np.array([7])}], ids=["one type", "several"])
-def test_of_typed_graphs_each_type_has_its_own(seeds):
+def test_each_type_of_a_heterogeneous_graph_has_its_own(seeds):
     graph, kind = hetero_graph(), "paper" if isinstance(seeds, np.ndarray) else None
     sampler = HeteroSampler([2, 2], kind)
     found = sampling_probabilities(sampler, graph, seeds, num_batches=100, seed=3)

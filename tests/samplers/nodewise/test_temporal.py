@@ -34,10 +34,10 @@ def as_lists(batch):
 def problems(draw):
     """Draw a graph with parallel edges, self loops and equal times, repeated seeds, and time bounds inside and outside the range."""
     num_nodes = draw(st.integers(1, 20))
-    vertex = st.integers(0, num_nodes - 1)
-    edges = draw(st.lists(st.tuples(vertex, vertex | st.integers(0, min(2, num_nodes - 1)), st.integers(-3, 9)), max_size=80))
+    node = st.integers(0, num_nodes - 1)
+    edges = draw(st.lists(st.tuples(node, node | st.integers(0, min(2, num_nodes - 1)), st.integers(-3, 9)), max_size=80))
     src, dst, times = (np.array([edge[i] for edge in edges], np.int64) for i in range(3))
-    seeds = st.lists(st.tuples(vertex, st.integers(-5, 11)), min_size=1, max_size=6)
+    seeds = st.lists(st.tuples(node, st.integers(-5, 11)), min_size=1, max_size=6)
     strategy = draw(st.sampled_from(["uniform", "recent"]))
     return {
         "graph": Graph.from_edges(src, dst, num_nodes, times=times),

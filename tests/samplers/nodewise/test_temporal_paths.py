@@ -60,8 +60,8 @@ def test_times_increase_along_every_path(graph):
 def test_all_paths_are_there_without_fanouts(graph):
     """Without fanouts, the number of paths equals that of a recursive count."""
 
-    def paths(vertex, bound, hops):
-        ids = [e for e in range(graph.indptr[vertex], graph.indptr[vertex + 1]) if graph.times[e] <= bound]
+    def paths(node, bound, hops):
+        ids = [e for e in range(graph.indptr[node], graph.indptr[node + 1]) if graph.times[e] <= bound]
         return len(ids) + (sum(paths(int(graph.indices[e]), int(graph.times[e]) - 1, hops - 1) for e in ids) if hops > 1 else 0)
 
     batch = TemporalSampler([-1, -1, -1], None, monotone=True).sample(graph, SEEDS, times=TIMES)

@@ -44,14 +44,14 @@ def test_every_step_is_an_edge(graph, is_weighted):
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
-def test_edges_follow_their_law(graph, is_weighted):
+def test_edges_follow_their_distribution(graph, is_weighted):
     tables = (build_alias_tables(graph),) if is_weighted else ()
     _, places = edge_walks(graph, np.full(20_000, 7), 2, 0.0, *tables, seed=3)
     column = slice(*graph.indptr[7:9])
-    law = graph.weights[column] if is_weighted else np.ones(column.stop - column.start)
+    distribution = graph.weights[column] if is_weighted else np.ones(column.stop - column.start)
     counts = np.bincount(places[:, 0], minlength=graph.num_edges)[column]
     assert counts.sum() == 20_000
-    assert chisquare(counts, 20_000 * law / law.sum()).pvalue > 1e-4
+    assert chisquare(counts, 20_000 * distribution / distribution.sum()).pvalue > 1e-4
 
 
 def test_steps_may_be_along_edges_of_several_kinds(graph):

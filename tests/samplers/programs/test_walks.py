@@ -36,9 +36,9 @@ def fits(observed, probabilities):
 def second_order(graph, p, q, before, v):
     """Return node2vec's transition probabilities, as defined in the paper."""
     bias = [1 / p if x == before else 1.0 if x in column(graph, before) else 1 / q for x in column(graph, v)]
-    law = np.zeros(graph.num_nodes)
-    law[column(graph, v)] = np.array(bias) / sum(bias)
-    return law
+    distribution = np.zeros(graph.num_nodes)
+    distribution[column(graph, v)] = np.array(bias) / sum(bias)
+    return distribution
 
 
 def transitions(walks, num_nodes):

@@ -100,7 +100,7 @@ def test_no_layers_are_refused(kind):
         (InducedSampler(None), Graph.from_edges([0, 1], [1, 2], 4), np.array([3, 3])),
         (HeteroInducedSampler(None), hetero_graph(), {"paper": np.array([3, 3])}),
     ],
-    ids=["plain", "typed"],
+    ids=["plain", "hetero"],
 )
 def test_a_seed_that_is_given_twice_is_refused(sampler, graph, seeds):
     with refused("seed 3", "given twice", "numpy.unique(seeds)"):

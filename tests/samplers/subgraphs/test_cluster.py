@@ -67,13 +67,13 @@ def test_direction_and_copies_of_edges_do_not_matter():
     assert partition(copies, 4).tolist() == partition(graph, 4).tolist()
 
 
-def test_every_vertex_of_the_split_is_a_seed_once_in_an_epoch(dataset):
+def test_every_node_of_the_split_is_a_seed_once_in_an_epoch(dataset):
     batches = check_loader(dataset, ClusterSampler(12, num_layers=3), 4)
     assert len(batches) == 3
     assert sorted(v for num_seeds, nodes, *_ in batches for v in nodes[:num_seeds]) == dataset.splits["train"].tolist()
 
 
-def test_clusters_without_a_seed_are_not_dealt_out(dataset):
+def test_clusters_without_a_seed_are_not_yielded(dataset):
     split = np.array([3, 5])
     sampler = ClusterSampler(20).prepare(dataset.graph, split)
     units = sampler.items(dataset.graph, split)

@@ -24,12 +24,12 @@ def members_and_block(graph, drawn, split, scratch):
 
 @settings(max_examples=80)
 @given(graph=graphs(), hashed=st.booleans(), data=st.data())
-def test_any_vertices_of_any_graph(graph, hashed, data):
-    vertex = st.integers(0, graph.num_nodes - 1)
+def test_any_nodes_of_any_graph(graph, hashed, data):
+    node = st.integers(0, graph.num_nodes - 1)
     with relabelled_by(hashed):
         scratch = Workspace()
         for _ in range(2):  # the second time with used scratch buffers
-            drawn, split = data.draw(st.lists(vertex, min_size=1, max_size=40)), data.draw(st.sets(vertex))
+            drawn, split = data.draw(st.lists(node, min_size=1, max_size=40)), data.draw(st.sets(node))
             members, block = members_and_block(graph, drawn, list(split), scratch)
             nodes, num_seeds = reference.seeds_first(drawn, split)
             assert (members.nodes.tolist(), members.num_seeds) == (nodes, num_seeds)
@@ -61,7 +61,7 @@ def test_a_large_subgraph(graph):
     assert (sub == dense[np.ix_(nodes, nodes)]).all()
 
 
-def test_an_empty_graph_between_isolated_vertices():
+def test_an_empty_graph_between_isolated_nodes():
     graph = Graph.from_edges([], [], 3)
     block = induced(graph, Members(np.array([2, 0], np.int32), 0, np.array([2, 0, -1], np.int32)), Workspace())
     assert block.indptr.tolist() == [0, 0, 0]
@@ -125,7 +125,7 @@ def test_the_ratio_decides_how_a_ripple_walk_grows(ratio, steps):
     assert (distance.max() == 2) if ratio == 1 else (2 < distance.mean() < distance.max() <= steps)
 
 
-def test_a_ripple_walk_goes_on_elsewhere_and_ends():
+def test_a_ripple_walk_continues_elsewhere_and_ends():
     """A ripple walk continues at another node of the split, and ends if it has reached all nodes that it can."""
     graph = Graph.from_edges([0, 1, 2, 3], [1, 0, 3, 2], 5)
     whole = RippleWalkSampler(5, 0.5).prepare(graph, np.array([0, 2])).sample(graph, ONE)

@@ -1,4 +1,4 @@
-"""GraphSAINT equals a slow reference and rejects invalid arguments; ``test_saint_law.py`` tests its distributions."""
+"""GraphSAINT equals a slow reference and rejects invalid arguments; ``test_saint_distribution.py`` tests its distributions."""
 
 import math
 from fractions import Fraction
@@ -59,12 +59,12 @@ def outcomes(sampler, graph):
 
 def exact_weights(sampler, graph, split, nodes, num_seeds, indptr, edge_ids):
     """Compute the weights of edges and seeds by inclusion and exclusion, in exact fractions."""
-    law = outcomes(sampler, graph)
-    whole = math.lcm(*(p.denominator for p, _ in law))
-    law = [(int(p * whole), hit) for p, hit in law]
+    distribution = outcomes(sampler, graph)
+    whole = math.lcm(*(p.denominator for p, _ in distribution))
+    distribution = [(int(p * whole), hit) for p, hit in distribution]
 
     def without(*sets):
-        return sum(p for p, hit in law if not any(hit & some for some in sets)) ** sampler.budget
+        return sum(p for p, hit in distribution if not any(hit & some for some in sets)) ** sampler.budget
 
     def together(*sets):
         """Return the probability that each of the sets contains at least one draw."""

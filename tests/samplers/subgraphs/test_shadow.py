@@ -83,7 +83,7 @@ def test_push_finds_personalised_pagerank():
     assert max(exact[v] - score.get(v, 0) / 2**40 for v in range(36)) > 1e-5  # the result is an approximation
 
 
-def test_the_top_vertices_are_those_with_the_highest_pagerank():
+def test_the_top_nodes_are_those_with_the_highest_pagerank():
     """The nodes with the highest personalised PageRank are chosen.
 
     The seed has 4 edges from node 1, 2 from node 2 and 1 from node 3, whose only source is node 4.

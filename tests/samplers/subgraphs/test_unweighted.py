@@ -29,13 +29,13 @@ def drawn(sampler, graph):
         yield made
 
 
-def fits(counts, law):
-    assert (counts[law == 0] == 0).all()
-    return chisquare(counts[law > 0], law[law > 0] * counts.sum() / law.sum()).pvalue >= 1e-4
+def fits(counts, distribution):
+    assert (counts[distribution == 0] == 0).all()
+    return chisquare(counts[distribution > 0], distribution[distribution > 0] * counts.sum() / distribution.sum()).pvalue >= 1e-4
 
 
 @pytest.mark.parametrize(("kind", "least"), [(ByOutDegree, 1), (BySources, 0)])
-def test_vertices_by_out_degree(graph, kind, least):
+def test_nodes_by_out_degree(graph, kind, least):
     counts = np.zeros(30)
     for batch in drawn(kind(1, normalise=False, num_subgraphs=1), graph):
         counts[batch.node_ids] += 1
@@ -45,16 +45,16 @@ def test_vertices_by_out_degree(graph, kind, least):
 @pytest.mark.parametrize("kind", [ByDegrees, BySumOfDegrees])
 def test_edges_by_both_degrees(graph, kind):
     src, dst = graph.indices, graph.destinations()
-    law, counts = np.zeros((30, 30)), np.zeros((30, 30))
+    distribution, counts = np.zeros((30, 30)), np.zeros((30, 30))
     into, out_of = np.bincount(dst, minlength=30), np.bincount(src, minlength=30)
     each = 1 / into[dst] + 1 / out_of[src] if kind is ByDegrees else into[src] + out_of[dst]
-    np.add.at(law, (np.minimum(src, dst), np.maximum(src, dst)), each)
+    np.add.at(distribution, (np.minimum(src, dst), np.maximum(src, dst)), each)
     for batch in drawn(kind(1, normalise=False, num_subgraphs=1), graph):
         counts[batch.node_ids.min(), batch.node_ids.max()] += 1
-    assert fits(counts, law)
+    assert fits(counts, distribution)
 
 
-def test_walks_from_any_vertex(graph):
+def test_walks_from_any_node(graph):
     """Walks may start at any node, and a walk from a node without in-edges stays there."""
     counts = np.zeros(30)
     for batch in drawn(Walks(1, 1, normalise=False, num_subgraphs=1), graph):
@@ -63,7 +63,7 @@ def test_walks_from_any_vertex(graph):
     assert (counts[27:] > 0).all()
 
 
-def test_a_subgraph_has_all_edges_between_its_vertices(graph):
+def test_a_subgraph_has_all_edges_between_its_nodes(graph):
     batch = ByDegrees(9, normalise=False, num_subgraphs=1).prepare(graph, ALL).sample(graph, np.zeros(1, np.int64))
     inside = np.isin(graph.indices, batch.node_ids) & np.isin(graph.destinations(), batch.node_ids)
     assert sorted(batch.blocks[0].edge_ids.tolist()) == np.flatnonzero(inside).tolist()

@@ -11,7 +11,7 @@ from hoptrain.samplers.batch.serialise import read, written
 from hoptrain.samplers.superbatch.transport import BatchReceiver, message_slots, put
 
 DRAW = np.random.default_rng(0)
-TYPED = HeteroGraph.from_edges(
+HETERO = HeteroGraph.from_edges(
     {"user": 40, "item": 60}, {("user", "buys", "item"): (DRAW.integers(0, 40, 300), DRAW.integers(0, 60, 300))}
 ).with_reverse()
 
@@ -28,7 +28,7 @@ TYPED = HeteroGraph.from_edges(
     ],
 )
 def test_there_and_back(sampler):
-    graph = TYPED if isinstance(sampler, HeteroSampler) else load_dataset("digits-knn").graph
+    graph = HETERO if isinstance(sampler, HeteroSampler) else load_dataset("digits-knn").graph
     batch = sampler.sample(graph, range(20), seed=1)
     [boxes] = message_slots(2, 0, [0], None)
     ids = {"edge_attr.0": np.arange(5, dtype=np.int64)}

@@ -36,10 +36,10 @@ def edges_of(batch):
     return sorted(zip(nodes[sources].tolist(), nodes[destinations].tolist(), batch.extra["events"].tolist(), strict=True))
 
 
-def latest(events, vertices, begin, number):
+def latest(events, queried, begin, number):
     """Return the edges to each node's latest neighbours, found event by event, sorted as by ``edges_of``."""
     found = []
-    for v in vertices:
+    for v in queried:
         own = [(int(events.dst[k]), v, k) for k in range(begin) if events.src[k] == v]
         own += [(int(events.src[k]), v, k) for k in range(begin) if events.dst[k] == v]
         found += sorted(own, key=lambda edge: edge[2])[-number:]

@@ -126,7 +126,7 @@ def test_nodes_stay_if_the_excluded_edges_are_between_seeds(graph):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_loader_deals_out_seeds_and_edges(graph, num_workers):
+def test_a_loader_yields_seeds_and_edges(graph, num_workers):
     sampler, given = ExcludingSampler(SAMPLERS["some"]), ExternalBatchSampler(2)
     items = [items_of(SEEDS[:2], np.arange(20)), items_of(SEEDS[2:])]
     given.begin(5, 2)

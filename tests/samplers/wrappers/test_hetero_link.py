@@ -86,9 +86,9 @@ def replace_exclude(sampler):
 @pytest.mark.parametrize("exclude", ["none", "self", "reverse"])
 def test_one_relation_is_link_sampling(graph, exclude):
     relation = ("v", "to", "v")
-    typed = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)})
+    hetero = HeteroGraph({"v": graph.num_nodes}, {relation: (graph.indptr, graph.indices)})
     reverse = relation if exclude == "reverse" else None
-    ours = HeteroLinkSampler(HeteroSampler([4, 3]), relation, "uniform", 2, exclude, reverse).sample(typed, PLACES, seed=9)
+    ours = HeteroLinkSampler(HeteroSampler([4, 3]), relation, "uniform", 2, exclude, reverse).sample(hetero, PLACES, seed=9)
     theirs = LinkSampler(NeighborSampler([4, 3]), num_negatives=2, exclude=exclude).sample(graph, PLACES, seed=9)
     assert ours.node_ids["v"].tolist() == theirs.node_ids.tolist()
     assert {name: array.tolist() for name, array in ours.extra.items()} == {name: array.tolist() for name, array in theirs.extra.items()}
@@ -103,9 +103,9 @@ def test_negatives_are_uniform_over_the_destinations_type():
     assert chisquare(np.bincount(drawn, minlength=20)).pvalue > 1e-4
 
 
-def negatives_of(law, relation=BUYS, count=40):
+def negatives_of(distribution, relation=BUYS, count=40):
     """Return the sources and destinations of many negatives."""
-    sampler = HeteroLinkSampler(HeteroSampler([1]), relation, law, count)
+    sampler = HeteroLinkSampler(HeteroSampler([1]), relation, distribution, count)
     batches = [sampler.sample(GRAPH, PLACES % 50, batch=number) for number in range(20)]
     return np.concatenate([ends(batch)[:, 4:] for batch in batches], axis=1)
 
@@ -236,7 +236,7 @@ def test_pyg_has_pairs_with_their_relation():
     assert data["user"].n_id[data[BUYS].edge_label_index[0]][:4].tolist() == PAIRS[0, GRAPH.relations[BUYS].ids_of(PLACES)].tolist()
 
 
-def test_given_edges_are_dealt_out_by_id():
+def test_given_edges_are_yielded_by_id():
     sampler = HeteroLinkSampler(HeteroSampler([2]), BUYS, edges=[5, 79])
     assert GRAPH.relations[BUYS].ids_of(sampler.items(GRAPH, np.arange(3))).tolist() == [5, 79]
     with refused("edge 80", "not graph edges", "0 79"):
@@ -255,7 +255,7 @@ MISTAKES = {
     "a sampler with a seed type": Mistake(
         lambda: link(sampler=HeteroSampler([1], "user")), value="'user'", rule="sampler ends relation's types", remedy="no seed_type"
     ),
-    "an unknown law of negatives": Mistake(
+    "an unknown distribution of negatives": Mistake(
         lambda: link(negatives="pairs"), value="'pairs'", rule="negatives", remedy="uniform in_batch degree filtered"
     ),
     "an unknown exclusion": Mistake(lambda: link(exclude="all"), value="'all'", rule="exclude", remedy="none self reverse"),

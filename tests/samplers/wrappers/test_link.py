@@ -26,8 +26,8 @@ def as_lists(batch):
 def problems(draw):
     """Draw a graph with parallel edges, self loops, reverse edges and isolated nodes, edges as seeds, and all options."""
     num_nodes = draw(st.integers(1, 25))
-    vertex = st.integers(0, num_nodes - 1)
-    edges = draw(st.lists(st.tuples(vertex, vertex | st.integers(0, min(2, num_nodes - 1))), min_size=1, max_size=80))
+    node = st.integers(0, num_nodes - 1)
+    edges = draw(st.lists(st.tuples(node, node | st.integers(0, min(2, num_nodes - 1))), min_size=1, max_size=80))
     edges += [(v, u) for u, v in edges[: len(edges) // 3]]
     return {
         "graph": Graph.from_edges(*np.array(edges).T, num_nodes),
@@ -39,7 +39,7 @@ def problems(draw):
             draw(st.sampled_from(["uniform", "in_batch", "degree", "filtered", "pairs"])),
             draw(st.integers(0, 3)),
             draw(st.sampled_from(["none", "self", "reverse"])),
-            draw(st.just((0, num_nodes)) | st.tuples(vertex, vertex).map(lambda ends: (min(ends), max(ends) + 1))),
+            draw(st.just((0, num_nodes)) | st.tuples(node, node).map(lambda ends: (min(ends), max(ends) + 1))),
         ),
         "fanouts": draw(st.lists(st.sampled_from([-1, 1, 3]), min_size=1, max_size=3)),
         "expand": draw(st.sampled_from(["all", "new"])),
@@ -127,7 +127,7 @@ def test_a_batch_of_one_edge_has_no_other_to_borrow_from(graph):
 
 
 @pytest.mark.parametrize("exclude", ["self", "reverse"])
-def test_a_vertex_that_is_several_nodes_hides_no_edge(graph, exclude):
+def test_a_node_that_is_several_nodes_hides_no_edge(graph, exclude):
     """In ShaDow's subgraphs, where a seed also occurs in the subgraphs of other seeds, every predicted edge is excluded."""
     edges, inner = np.arange(0, 300, 11), ShadowSampler(1, 500, num_layers=2)
     whole = LinkSampler(inner, exclude="none").sample(graph, edges)
@@ -178,7 +178,7 @@ def test_uniform_negatives():
     assert chi_square(counts, counts.sum() / 10) < 27.9  # 9 degrees of freedom, p = 0.001
 
 
-def test_pairs_of_any_two_vertices():
+def test_pairs_of_any_two_nodes():
     """Each of the hundred pairs is drawn as a negative with the same frequency, whatever the edge."""
     sampler, edges, counts = LinkSampler(NeighborSampler([1]), "pairs", 20), np.arange(4), np.zeros((10, 10))
     for number in range(250):
@@ -222,7 +222,7 @@ def test_filtered_negatives(graph):
         assert chi_square(counts[allowed], 2000 / len(allowed)) < 27.9  # at most 9 degrees of freedom
 
 
-def test_a_vertex_linked_with_all_keeps_its_last_draw():
+def test_a_node_linked_with_all_keeps_its_last_draw():
     graph = Graph.from_edges(np.zeros(10, int), np.arange(10), 10)
     assert negatives_of(graph, "filtered", np.array([3]), 100).min() > 0
 
@@ -261,7 +261,7 @@ def test_items_and_negatives_are_among_the_destinations(graph):
         assert len(set(drawn[len(items) :].tolist())) > 1
 
 
-def test_a_model_learns_to_tell_links():
+def test_a_model_learns_to_predict_links():
     """A model learns to distinguish links: all edges are within the two halves of a graph, so pairs within a half get higher logits."""
     rng = np.random.default_rng(0)
     half = rng.integers(0, 2, 4000)
@@ -324,7 +324,7 @@ def edge_beside_the_destinations(graph):
 
 
 MISTAKES = {
-    "an unknown law of negatives": Mistake(
+    "an unknown distribution of negatives": Mistake(
         lambda: link("some"), value="'some'", rule="negatives", remedy="uniform degree in_batch filtered pairs"
     ),
     "an unknown exclusion": Mistake(lambda: link(exclude="all"), value="'all'", rule="exclude", remedy="none self reverse"),

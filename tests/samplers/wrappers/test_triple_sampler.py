@@ -38,7 +38,7 @@ def test_all_entities_as_negatives():
     assert batch.num_seeds == 40
 
 
-def test_the_law_of_the_negatives():
+def test_the_distribution_of_the_negatives():
     """Negatives are uniform (p = 0.0001), and depend only on the address: seed, epoch and batch."""
     data, graph = drawn(), drawn().graph()
     sampler = TripleSampler(data, None, 1000)

@@ -29,10 +29,10 @@ def drawn(number, seed, epoch):
     """Compute the ``number``-th draw exactly from 64 random bits."""
     high, low = words((seed, epoch, 0, int(HOP_SEEDS)), number, 2)
     place = Fraction(high << 32 | low, 2**64) * Fraction(WEIGHTS[SPLIT].sum())
-    for vertex in SPLIT:
-        place -= Fraction(WEIGHTS[vertex])
+    for node in SPLIT:
+        place -= Fraction(WEIGHTS[node])
         if place < 0:
-            return vertex
+            return node
     raise AssertionError
 
 
@@ -44,7 +44,7 @@ def test_equal_to_a_plain_program(graph, sampler):
     np.testing.assert_allclose(batch.seed_weights, [len(counts) * times / 8 for times in counts.values()], rtol=1e-6)
 
 
-def test_the_law(graph, sampler):
+def test_the_distribution(graph, sampler):
     number, counts = 20_000, np.zeros(200)
     batch = sampler.sample(graph, np.arange(number))
     counts[batch.seeds] = batch.seed_weights * number / batch.num_seeds
@@ -67,8 +67,8 @@ def test_draws_do_not_depend_on_batches(dataset, sampler):
     def times(batches, size):
         counts = Counter()
         for seeds, weights, _ in batches:
-            for vertex, weight in zip(seeds, weights, strict=True):
-                counts[vertex] += round(weight * size / len(seeds))
+            for node, weight in zip(seeds, weights, strict=True):
+                counts[node] += round(weight * size / len(seeds))
         return counts
 
     whole = epoch(batch_size=40)
@@ -81,7 +81,7 @@ def test_draws_do_not_depend_on_batches(dataset, sampler):
         assert [batch.seeds.tolist() for batch in loader] != [seeds for seeds, _, _ in whole]
 
 
-def test_typed_graphs():
+def test_heterogeneous_graphs():
     graph = hetero_graph()
     made = WeightedSeedSampler(HeteroSampler([2], "paper"), np.arange(90)).prepare(graph, np.arange(90))
     batch = made.sample(graph, np.arange(30))
@@ -101,10 +101,10 @@ def test_classes_share_an_epoch_alike():
 @pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
 def test_a_step_is_the_mean_over_its_draws(dataset, monkeypatch):
     y = np.where(np.arange(90) % 9 == 0, 2, np.arange(90) % 2)
-    typed = hetero_module(hetero_data(y=y), class_balanced_sampling=True)
+    hetero = hetero_module(hetero_data(y=y), class_balanced_sampling=True)
     plain = NodeDataModule(dataset, NeighborSampler([2, 2]), batch_size=16, num_workers=0, class_balanced_sampling=True)
     for module, model in (
-        (typed, hetero_classifier(typed, dropout=0.0)),
+        (hetero, hetero_classifier(hetero, dropout=0.0)),
         (plain, NodeClassifier(plain.num_features, plain.num_classes, 2, hidden_channels=8, dropout=0.0)),
     ):
         monkeypatch.setattr(model, "log", lambda *arguments, **options: None)
@@ -112,7 +112,7 @@ def test_a_step_is_the_mean_over_its_draws(dataset, monkeypatch):
         model.degrees = torch.from_numpy(plain.data.graph.in_degrees()).float()
         loader = module.train_dataloader()
         batch = next(batch for batch in loader if batch.num_seeds < 16 and batch.batch < len(loader) - 1).to("cpu")
-        weights = batch.extra["seed_weights"] if module is typed else batch.seed_weights
+        weights = batch.extra["seed_weights"] if module is hetero else batch.seed_weights
         times = weights * 16 / batch.num_seeds
         torch.testing.assert_close(times, times.round())
         losses = torch.nn.functional.cross_entropy(model(batch), batch.y, reduction="none")

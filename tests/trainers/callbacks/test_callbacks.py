@@ -66,7 +66,7 @@ def test_splits_that_overlap(capsys):
     assert "digits-knn: 7 nodes are in train and test: metrics include examples that were trained on" in capsys.readouterr().err
 
 
-def test_rows_from_the_disk_are_told_of(capsys, monkeypatch):
+def test_rows_from_the_disk_are_logged(capsys, monkeypatch):
     """With features from disk, the bar shows the hit rate instead of the queue, the logs contain it, and the last line names the disk."""
     shown = []
     monkeypatch.setattr(ProgressBar, "get_metrics", lambda *args, whole=ProgressBar.get_metrics: (shown.append(whole(*args)), shown[-1])[1])

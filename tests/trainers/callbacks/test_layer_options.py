@@ -85,7 +85,7 @@ def without_dropout(model):
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "temporal_links"])
-def test_recomputed_layers_give_the_same_weights_to_the_bit(task, folder):
+def test_recomputed_layers_give_bit_identical_weights(task, folder):
     made = [parts(task, folder) for _ in range(2)]
     plain = trained(*made[0])
     option, calls = ActivationCheckpointing(), []

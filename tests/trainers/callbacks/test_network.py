@@ -47,7 +47,7 @@ def test_too_few_files(monkeypatch):
 @pytest.mark.parametrize(
     ("num_nodes", "world_size", "here", "is_one"), [(1, 2, None, True), (1, 2, "2", True), (1, 4, "2", False), (2, 2, None, False)]
 )
-def test_ranks_of_one_machine_meet_on_its_loopback(monkeypatch, num_nodes, world_size, here, is_one):
+def test_ranks_of_one_machine_connect_by_its_loopback(monkeypatch, num_nodes, world_size, here, is_one):
     if here:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
     trainer = SimpleNamespace(num_nodes=num_nodes, world_size=world_size)

@@ -44,7 +44,7 @@ def call(ranks, world_size, port):
     return heard
 
 
-def test_ranks_that_all_come_meet():
+def test_the_rendezvous_of_all_ranks():
     assert call({0: 60, 1: 60, 2: 60}, 3, free_port()) == dict.fromkeys(range(3), "")
 
 
@@ -70,7 +70,7 @@ def test_a_run_that_is_prepared_twice_has_one_store():
     serve("127.0.0.1", port, 1, 5.0)  # the port is free once the store is unreferenced
 
 
-def test_a_port_that_is_taken_is_told():
+def test_a_port_in_use_is_named():
     with socket.create_server(("127.0.0.1", free_port())) as other:
         port = other.getsockname()[1]
         assert call({0: 5}, 2, port)[0].startswith(f"rank 0 cannot listen at port {port} (")
@@ -78,7 +78,7 @@ def test_a_port_that_is_taken_is_told():
 
 @pytest.mark.timeout(2 * START_S)
 @pytest.mark.parametrize("failing", [pytest.param(0, marks=EACH_FAULT), 1])
-def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_path_factory, failing):
+def test_a_rank_that_fails_before_the_rendezvous_ends_the_other(tmp_path, tmp_path_factory, failing):
     """If a rank fails before the rendezvous, here since its machine lacks the partitions, the other rank ends with one line."""
     place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
     (tmp_path / f"m{failing}" / "parts").rename(tmp_path / f"m{failing}" / "elsewhere")
@@ -89,12 +89,12 @@ def test_a_rank_that_fails_before_machines_meet_ends_the_other(tmp_path, tmp_pat
         f"--trainer.default_root_dir={tmp_path / 'runs'}",
         program=[sys.executable, "-c", FIT],
     )
-    told = ended(tmp_path, ranks, START_S)
-    lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in told]
-    assert re.search("parts holds no partitioned data set", lines[failing]), told
-    assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not arrived "), told
+    outputs = ended(tmp_path, ranks, START_S)
+    lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in outputs]
+    assert re.search("parts holds no partitioned data set", lines[failing]), outputs
+    assert lines[1 - failing].startswith(f"hoptrain: rank {failing} of 2 has not arrived "), outputs
     assert [rank.returncode for rank in ranks] == [2, 2]
-    assert "Traceback" not in told[1 - failing][1]
+    assert "Traceback" not in outputs[1 - failing][1]
 
 
 SCRIPT = """
@@ -113,7 +113,7 @@ trainer.fit(task, data)
 
 @pytest.mark.timeout(2 * START_S)
 @pytest.mark.parametrize(("present", "seconds"), [(1, 2.0), (2, 100.0)])
-def test_ranks_of_a_script_that_takes_lightning_s_trainer_itself_meet_too(tmp_path, tmp_path_factory, present, seconds):
+def test_a_script_with_lightning_s_trainer_has_the_rendezvous_too(tmp_path, tmp_path_factory, present, seconds):
     place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
     shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", SCRIPT.format(seconds=seconds)]
@@ -124,8 +124,8 @@ def test_ranks_of_a_script_that_takes_lightning_s_trainer_itself_meet_too(tmp_pa
         )
         for rank in range(present)
     ]
-    told = ended(tmp_path, ranks, START_S)
+    outputs = ended(tmp_path, ranks, START_S)
     if present == 2:
-        assert [rank.returncode for rank in ranks] == [0, 0], told
+        assert [rank.returncode for rank in ranks] == [0, 0], outputs
     else:
-        assert "InputError: rank 1 of 2 has not arrived at the rendezvous within 2 s: it was not started, or it has failed" in told[0][1]
+        assert "InputError: rank 1 of 2 has not arrived at the rendezvous within 2 s: it was not started, or it has failed" in outputs[0][1]

@@ -14,7 +14,7 @@ from hoptrain.trainers.commands.configs import FOLDER, known, with_paths
 QUICKSTART = str(FOLDER / "quickstart.yaml")
 
 
-def test_a_name_becomes_a_path_behind_config_only(tmp_path, monkeypatch):
+def test_a_name_becomes_a_path_after_config_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert with_paths(["fit", "--config", "quickstart", "--data.dataset", "quickstart"]) == [
         "fit", "--config", QUICKSTART, "--data.dataset", "quickstart",

@@ -52,7 +52,7 @@ def test_tables_with_names_for_ids(capsys):
     assert "num_nodes=4, num_edges=5" in capsys.readouterr().out
 
 
-def test_without_features_vertices_are_in_the_order_of_their_ids(tmp_path):
+def test_without_features_nodes_are_in_the_order_of_their_ids(tmp_path):
     (tmp_path / "web.txt.gz").write_bytes(gzip.compress(b"# Nodes: 4\n# From\tTo\n30\t7\n7\t1000000\n8\t7\n"))
     data = imported("--edges", "web.txt.gz")
     assert pairs(data) == [(2, 0), (0, 3), (1, 0)]
@@ -60,13 +60,13 @@ def test_without_features_vertices_are_in_the_order_of_their_ids(tmp_path):
     assert data.x is None
 
 
-def test_ids_that_are_numbers_of_vertices_need_no_file(tmp_path):
+def test_ids_that_are_numbers_of_nodes_need_no_file(tmp_path):
     (tmp_path / "edges.txt").write_text("2 0\n0 1\n1 0\n")
     assert pairs(imported("--edges", "edges.txt")) == [(2, 0), (0, 1), (1, 0)]
     assert not (tmp_path / "mine" / "ids.csv").exists()
 
 
-def test_labels_bring_vertices_without_edges(tmp_path):
+def test_labels_bring_nodes_without_edges(tmp_path):
     (tmp_path / "labels.csv").write_text("zoe,1\nann,0\n")
     data = imported("--edges", "edges.csv", "--columns", "src,dst,-,-", "--labels", "labels.csv")
     assert data.y.tolist() == [0, -1, -1, -1, 1]
@@ -141,7 +141,7 @@ def test_parquet_is_the_same(tmp_path):
 
 
 BAD = 'source,target,weight\nann,bob,1\nbob,cid,-0.5\n# a comment\ncid,ann\neve,ann,2\n,bob,1\n"ann,bob,1\nann,dan,1\n'
-TOLD = [
+MESSAGES = [
     "bad.csv, line 3: weight is '-0.5': weights must be finite and 0 or more; give such a weight",
     "bad.csv, line 5: it has '2 cells': it must have 3, as the first line; add or drop cells, or give the --delimiter",
     "bad.csv, line 6: src is 'eve': no node of x.csv has this id; add it there, or drop the row",
@@ -151,12 +151,12 @@ TOLD = [
 
 
 @pytest.mark.parametrize("size", [16, 1 << 24])
-def test_each_bad_row_is_told(size, tmp_path, capsys, monkeypatch):
+def test_each_bad_row_is_named(size, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(rows, "BYTES", size)
     (tmp_path / "bad.csv").write_text(BAD)
     imported("--edges", "bad.csv", "--features", "x.csv", code=2)
-    *told, last = capsys.readouterr().err.splitlines()
-    assert sorted(told) == TOLD
+    *messages, last = capsys.readouterr().err.splitlines()
+    assert sorted(messages) == MESSAGES
     assert last.startswith("hoptrain: 5 of 7 rows of bad.csv cannot be read: fix them")
     imported("--edges", "bad.csv", "--features", "x.csv", "--skip-bad-rows", code=2)
     assert capsys.readouterr().err.endswith("at most 5% may be left out of a file; fix them, or allow more with --skip-bad-rows 0.72\n")
@@ -173,9 +173,9 @@ LABELLED = {"x": "id,a,label,split\n0,1,2,train\n1,2,3,test\n"}
 def test_many_bad_rows_are_one_line(tmp_path, capsys):
     (tmp_path / "bad.csv").write_text("src,dst\n0,1\n" + "x,1\n" * 30)
     imported("--edges", "bad.csv", code=2)
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("bad.csv, line 3 and 29 more of 31 rows: src is 'x': the first ids are whole numbers, so all must be")
-    assert len(told) == 2
+    messages = capsys.readouterr().err.splitlines()
+    assert messages[0].startswith("bad.csv, line 3 and 29 more of 31 rows: src is 'x': the first ids are whole numbers, so all must be")
+    assert len(messages) == 2
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_many_bad_rows_are_one_line(tmp_path, capsys):
         ({"e": "0 1\n"}, ("--feature", "x"), "unrecognized arguments: --feature x"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(files, options, message, tmp_path, capsys):
+def test_wrong_tables_are_named_in_one_line(files, options, message, tmp_path, capsys):
     np.save("x.npy", np.ones((1, 2)))
     np.save("names.npy", np.array([["a"], ["b"]]))
     for name, text in files.items():

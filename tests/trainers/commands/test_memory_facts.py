@@ -35,7 +35,7 @@ def numbers(text):
     return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", text)]
 
 
-def test_an_epoch_reads_what_was_foretold(saved):
+def test_an_epoch_reads_the_predicted_rows(saved):
     data = Dataset.open(saved)
     facts = dict(memory_facts.memory_facts(data, "130KiB", [3, 2], 32))
     with SampleLoader(data, NeighborSampler([3, 2]), batch_size=32, feature_cache="130KiB") as loader:
@@ -79,9 +79,9 @@ def test_edges_of_a_heterogeneous_graph_that_do_not_fit(tmp_path, memory_for_edg
         seed_type="item",
         x={"user": draw.random((800, 32))},
         splits={"train": np.arange(0, 1200, 3)},
-    ).save(tmp_path / "typed")
+    ).save(tmp_path / "mixed")
     memory_for_edges(10_000)
-    data, memory = HeteroDataset.open(tmp_path / "typed"), "600KiB"
+    data, memory = HeteroDataset.open(tmp_path / "mixed"), "600KiB"
     facts = dict(memory_facts.memory_facts(data, memory, [3, 2], 32))
     assert facts["edges"].startswith("0.0 MiB, read from disk for ")
     together, superbatches = numbers(facts["edges"])[-2:]
@@ -111,15 +111,15 @@ def test_fanouts_by_relation_and_weights(tmp_path, capsys):
         seed_type="item",
         x={"user": draw.random((800, 32)), "item": draw.random((1200, 16))},
         splits={"train": np.arange(0, 1200, 3)},
-    ).save(tmp_path / "typed")
+    ).save(tmp_path / "mixed")
     given = ["--feature-cache", "200KiB", "--batch-size", "32", "--weighted", "--fanouts", "user:buys:item=3,1", "4,2"]
-    assert main(["data", "info", str(tmp_path / "typed"), *given]) == 0
+    assert main(["data", "info", str(tmp_path / "mixed"), *given]) == 0
     said = dict(re.split("  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line)
     assert said["epoch"].startswith(
         "13 steps of 32 seeds, fanouts [3, 1] for user:buys:item, [4, 2] for other relations by weight; predicted from 26 steps"
     )
     sampler = HeteroSampler({"user:buys:item": [3, 1]}, "item", weighted=True, default=[4, 2])
-    with SampleLoader(HeteroDataset.open(tmp_path / "typed"), sampler, batch_size=32, feature_cache="200KiB") as loader:
+    with SampleLoader(HeteroDataset.open(tmp_path / "mixed"), sampler, batch_size=32, feature_cache="200KiB") as loader:
         list(loader)
         before = loader.feature_cache.filled
         list(loader)
@@ -128,7 +128,7 @@ def test_fanouts_by_relation_and_weights(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("memory", ["15KiB", "60KiB"])
-def test_memory_that_is_too_little_is_said_with_table_and_least(saved, memory, capsys):
+def test_too_little_memory_is_named_with_table_and_minimum(saved, memory, capsys):
     given = ["data", "info", str(saved), "--fanouts", "3,2", "--batch-size", "64", "--feature-cache"]
     assert main([*given, memory]) == 2
     [said] = [line for line in capsys.readouterr().err.splitlines() if "feature_cache is" in line]

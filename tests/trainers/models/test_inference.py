@@ -62,7 +62,7 @@ def test_features_that_fit_are_read_from_a_copy(dataset, features, monkeypatch):
     assert len(copied) > 2 or features == "uint16"
 
 
-def test_no_vertices_no_scores(dataset):
+def test_no_nodes_no_logits(dataset):
     scores = layerwise_inference(make_model("sage"), dataset, np.empty(0, np.int64), normalize=False, device=torch.device("cpu"))
     assert scores.shape == (0, 3)
 

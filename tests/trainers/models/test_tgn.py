@@ -16,10 +16,10 @@ class Last(torch.nn.Module):
 
     def forward(self, messages, index, t, size):
         rows = [torch.zeros(messages.shape[1])] * size
-        for row, vertex in enumerate(index.tolist()):
-            before = [t[i] for i in range(row) if index[i] == vertex]
+        for row, node in enumerate(index.tolist()):
+            before = [t[i] for i in range(row) if index[i] == node]
             if all(t[row] >= time for time in before):
-                rows[vertex] = messages[row]
+                rows[node] = messages[row]
         return torch.stack(rows)
 
 
@@ -84,7 +84,7 @@ def test_gradients_are_those_of_pyg(memories):
 
 
 @torch.no_grad()
-def test_a_state_that_is_loaded_goes_on(memories):
+def test_a_loaded_state_resumes(memories):
     """A memory with a loaded state dict, which includes pending messages, has the same values after further events."""
     ours, _ = memories
     ours.update(0, 40)

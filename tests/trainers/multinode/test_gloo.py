@@ -19,6 +19,6 @@ PROGRAM = """
 @pytest.mark.parametrize("most", [1 << 29, 40])
 def test_as_threads_do(tmp_path, most):
     expected = in_threads([lambda own=own: exchanged(own) for own in LocalExchange.among(3)])
-    told, _ = run_ranks(tmp_path, PROGRAM.format(most=most), 3)
-    assert told == json.loads(json.dumps(expected))
-    assert [len(part) for part in told[0][2]] == [0, 2 * 7, 2 * 14]
+    outputs, _ = run_ranks(tmp_path, PROGRAM.format(most=most), 3)
+    assert outputs == json.loads(json.dumps(expected))
+    assert [len(part) for part in outputs[0][2]] == [0, 2 * 7, 2 * 14]

@@ -57,8 +57,8 @@ def parts(tmp_path_factory):
 def plain(tmp_path_factory):
     """Return the weights that two ranks of one machine train."""
     folder = tmp_path_factory.mktemp("plain")
-    told = ended(folder, start(folder, ["m0", "m0"], *SMALL, f"--trainer.default_root_dir={folder / 'runs'}"), START_S)
-    return told[0][0].splitlines()[-2], learnt(folder / "runs")
+    outputs = ended(folder, start(folder, ["m0", "m0"], *SMALL, f"--trainer.default_root_dir={folder / 'runs'}"), START_S)
+    return outputs[0][0].splitlines()[-2], learnt(folder / "runs")
 
 
 @pytest.mark.parametrize("by", ["file", pytest.param("srun", marks=EACH_FAULT)])

@@ -23,10 +23,10 @@ SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
 NAMED_S = 30
 PROCESSES = {
     "rank": "trainers.cli",
-    "carrier": "parts.comm_process",
+    "comm": "multinode.comm_process",
     "filler": r"worker import main; main\(\) 0 ",
     "sampler": r"worker import main; main\(\) [1-9]",
-    "watch": "watch.process",
+    "watchdog": "watchdog.process",
     "machine": "",
 }
 LOST = "rank {rank} (has ended|was killed|is cut off: no message came from its machine for 10 s)"
@@ -34,19 +34,19 @@ STOPPED = r"was stopped \(SIGSTOP\)"
 FATAL = {
     "machine cut off": "rank {rank} is cut off: no message came from its machine for 10 s",
     "rank KILL": LOST,
-    "carrier STOP": f"rank {{rank}} failed: InputError: the process that exchanges rows with other machines {STOPPED}",
+    "comm STOP": f"rank {{rank}} failed: InputError: the process that exchanges rows with other machines {STOPPED}",
     "machine KILL": LOST,
     "filler STOP": f"rank {{rank}} failed: InputError: the process that fetches rows of other machines {STOPPED}",
     "rank STOP": f"rank {{rank}} {STOPPED} and not continued for 10 s",
-    "carrier KILL": "rank {rank} failed: InputError: the process that exchanges rows with other machines was killed",
+    "comm KILL": "rank {rank} failed: InputError: the process that exchanges rows with other machines was killed",
     "machine STOP": LOST,
     "filler KILL": "rank {rank} failed: .* was killed",
-    "watch KILL": "rank {rank} ",
+    "watchdog KILL": "rank {rank} ",
     "part CUT": "rank {rank} failed: .* it was (removed or )?cut off while it was in use; copy it again",
 }
 AT_START = {
     "other parts": "has positions of nodes with checksum .* all machines need the same",
-    "other graph": "rank 1 on .* has a graph that is (whole|parted), but rank 0 on .* (parted|whole): all machines need the same",
+    "other graph": "rank 1 on .* has a graph that is (replicated|partitioned), but rank 0 on .* (replicated|partitioned): all machines need the same",
     "other version": "rank 1 on .* has hoptrain 9.9, but rank 0 on .*: all machines need the same",
     "no part": r"rank 1 on .* has no part-1 in .*: it is machine 1 of 2; copy it there",
 }
@@ -92,7 +92,7 @@ def disturb(folder, net, draw):
 
     Return a description of the fault.
     """
-    machine, who = draw.randrange(2), draw.choice(["rank", "carrier", "filler", "machine", "sampler"])
+    machine, who = draw.randrange(2), draw.choice(["rank", "comm", "filler", "machine", "sampler"])
     if net:
         net.slow(machine, 500)
     pids = victims(folder / f"m{machine}", who)
@@ -155,11 +155,11 @@ def test_a_machine_that_does_not_fit_is_named(tmp_path, parts, number, graph):
     [other] = set(GRAPHS) - {graph}
     seconds = {"other parts": parts[f"other {graph}"] / "m1", "other graph": parts[other] / "m1", "no part": first}
     with running(tmp_path, (first, seconds.get(name, second)), *ENDLESS, **options) as (_, ranks):
-        told = ended(tmp_path, ranks, START_S)
-    lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in told]
+        outputs = ended(tmp_path, ranks, START_S)
+    lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in outputs]
     record(graph, number, name, 1, "", f"{time.monotonic() - begin:.1f}", lines[0])
     for line in lines:
-        assert re.search(AT_START[name], line), told
+        assert re.search(AT_START[name], line), outputs
 
 
 @pytest.mark.skipif(RUNS == 1, reason="more runs: HOPTRAIN_FAULTS=10")
@@ -170,8 +170,8 @@ def test_a_run_that_is_disturbed_learns_the_same(tmp_path, parts, undisturbed, n
     with running(tmp_path, parts[graph], *SHORT_RUN) as (net, ranks):
         wait_until_trained(tmp_path, ranks)
         done = [disturb(tmp_path, net, draw) for _ in range(3)]
-        told = ended(tmp_path, ranks, START_S)
-    assert [rank.returncode for rank in ranks] == [0, 0], told
+        outputs = ended(tmp_path, ranks, START_S)
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
     assert learnt(tmp_path / "runs") == undisturbed[graph]
     record(graph, number, "disturbed", "", "; ".join(done), "", "")
 

@@ -18,7 +18,7 @@ from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_
 
 RUNS = int(os.environ.get("HOPTRAIN_FAULTS", "1")) // 10 or 1
 SEED = int(os.environ.get("HOPTRAIN_FAULTS_SEED", "1"))
-STRUCK = {"machine": "", "rank": "trainers.cli", "carrier": "parts.comm_process", "filler": r"worker import main; main\(\) 0 "}
+STRUCK = {"machine": "", "rank": "trainers.cli", "comm": "multinode.comm_process", "filler": r"worker import main; main\(\) 0 "}
 pytestmark = pytest.mark.timeout(4 * START_S)
 
 
@@ -51,10 +51,10 @@ def wait_until_trained(folder, agents):
         time.sleep(0.02)
 
 
-def result(folder, told):
+def result(folder, outputs):
     """Return the final weights, and a summary line of the test."""
     weights, _ = learnt(folder / "runs")
-    return weights, re.findall(r"test accuracy 0\.\d+", told[0][0])
+    return weights, re.findall(r"test accuracy 0\.\d+", outputs[0][0])
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,10 @@ def test_torchrun_starts_ranks_again(tmp_path, parts, undisturbed, number):
     machine = draw.randrange(2)
     found = processes_in(tmp_path / f"m{machine}")
     send([pid for pid, command in found.items() if pid != agents[machine].pid and re.search(who, command)], signal.SIGKILL)
-    told = ended(tmp_path, agents, 2 * START_S)
-    assert [agent.returncode for agent in agents] == [0, 0], told
-    assert "Restored all states from the checkpoint" in told[0][1]
-    assert result(tmp_path, told) == undisturbed
+    outputs = ended(tmp_path, agents, 2 * START_S)
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
+    assert "Restored all states from the checkpoint" in outputs[0][1]
+    assert result(tmp_path, outputs) == undisturbed
 
 
 @EACH_FAULT
@@ -90,9 +90,9 @@ def test_a_run_is_started_again_by_hand(tmp_path, parts, undisturbed):
     agents[1].communicate()
     agents[0].terminate()
     ended(tmp_path, agents[:1], START_S)
-    told = ended(tmp_path, agents := start_agents(tmp_path, free_port()), START_S)
-    assert [agent.returncode for agent in agents] == [0, 0], told
-    assert result(tmp_path, told) == undisturbed
+    outputs = ended(tmp_path, agents := start_agents(tmp_path, free_port()), START_S)
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
+    assert result(tmp_path, outputs) == undisturbed
 
 
 @EACH_FAULT
@@ -100,7 +100,7 @@ def test_a_folder_that_one_machine_lacks_is_named_on_both(tmp_path, parts):
     place(tmp_path, parts)
     shutil.rmtree(tmp_path / "m1" / "parts")
     agents = start_agents(tmp_path, free_port(), restarts=0)
-    told = ended(tmp_path, agents, START_S)
+    outputs = ended(tmp_path, agents, START_S)
     line = "parts holds no partitioned data set: name a folder that 'hoptrain data partition' wrote"
-    assert re.search(f"^hoptrain: rank 0 ends, because rank 1 failed: InputError: {line}", told[0][1], re.MULTILINE), told
-    assert re.search(f"^hoptrain: {line}$", told[1][1], re.MULTILINE), told
+    assert re.search(f"^hoptrain: rank 0 ends, because rank 1 failed: InputError: {line}", outputs[0][1], re.MULTILINE), outputs
+    assert re.search(f"^hoptrain: {line}$", outputs[1][1], re.MULTILINE), outputs

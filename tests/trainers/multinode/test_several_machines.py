@@ -30,10 +30,10 @@ def clock_apart(tmp_path):
         "import time\nreal, real_ns = time.time, time.time_ns\ntime.time = lambda: real() + 3e7\ntime.time_ns = lambda: real_ns() + 3 * 10**16\n"
     )
     found = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "ahead"), os.environ.get("PYTHONPATH", "")])}
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", "import time; print(time.time())"], env=os.environ | found, capture_output=True, check=True
     )
-    assert float(told.stdout) > time.time() + 2e7
+    assert float(process.stdout) > time.time() + 2e7
     return found
 
 
@@ -63,13 +63,13 @@ def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, clock_apar
             "--data.feature_cache=300KiB",
             f"--data.prefetch_steps={prefetch_steps}",
         )
-        told = ended(folder, start(folder, ["m0", "m1"], *small, *two, variables={"m1": clock_apart}), START_S)
-        assert [scores(out) for out, _ in told] == [scores(out) for out, _ in plain], told
-        assert "test accuracy 0." in told[0][0]
+        outputs = ended(folder, start(folder, ["m0", "m1"], *small, *two, variables={"m1": clock_apart}), START_S)
+        assert [scores(out) for out, _ in outputs] == [scores(out) for out, _ in plain], outputs
+        assert "test accuracy 0." in outputs[0][0]
         assert learnt(folder) == expected
 
 
-@pytest.mark.parametrize("what", ["machine", pytest.param("rank", marks=EACH_FAULT), pytest.param("carrier", marks=EACH_FAULT)])
+@pytest.mark.parametrize("what", ["machine", pytest.param("rank", marks=EACH_FAULT), pytest.param("comm", marks=EACH_FAULT)])
 def test_a_machine_that_is_lost_is_named(tmp_path, parts, what):
     place(tmp_path, parts)
     many = ("--trainer.max_epochs=5000", f"--trainer.default_root_dir={tmp_path / 'runs'}", "--data.partitions=parts")
@@ -80,12 +80,10 @@ def test_a_machine_that_is_lost_is_named(tmp_path, parts, what):
         assert all(rank.poll() is None for rank in ranks), [rank.communicate() for rank in ranks]
         time.sleep(0.1)
     processes = processes_in(tmp_path / "m1")
-    [carrier] = [pid for pid, command in processes.items() if "trainers.multinode.comm_process" in command]
-    send({"machine": processes, "rank": [ranks[1].pid], "carrier": [carrier]}[what], signal.SIGKILL)
+    [comm_process] = [pid for pid, command in processes.items() if "trainers.multinode.comm_process" in command]
+    send({"machine": processes, "rank": [ranks[1].pid], "comm": [comm_process]}[what], signal.SIGKILL)
     (_, first), (_, second) = ended(tmp_path, ranks, 30)
     cause = (
-        "failed: InputError: the process that exchanges rows with other machines was killed"
-        if what == "carrier"
-        else "(was killed|has ended)"
+        "failed: InputError: the process that exchanges rows with other machines was killed" if what == "comm" else "(was killed|has ended)"
     )
     assert re.search(f"hoptrain: rank 0 ends, because rank 1 {cause}", first), (first, second)

@@ -138,7 +138,7 @@ def test_a_stage_that_fails_ends_all_ranks_with_its_place(tmp_path, fault, cause
         ([*pipeline(stages=2), "--trainer.precision=bf16-mixed"], "precision bf16-mixed with a pipeline"),
     ],
 )
-def test_wrong_plans_are_told_in_one_line(tmp_path, monkeypatch, capsys, options, words):
+def test_wrong_plans_are_named_in_one_line(tmp_path, monkeypatch, capsys, options, words):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_SubprocessScriptLauncher, "_call_children_scripts", lambda self: pytest.fail("a rank is started"))
     assert main(["fit", f"--config={QUICKSTART}", *SMALL, "--trainer.devices=2", *options]) == 2

@@ -46,7 +46,7 @@ def test_copies_share_the_epoch(dataset):
     assert sorted(torch.cat(seeds).tolist()) == sorted(dataset.splits["train"])
 
 
-def test_a_loader_goes_on_with_another_number_of_chunks(dataset):
+def test_a_loader_resumes_with_another_number_of_chunks(dataset):
     first, second = (ChunkLoader(dataset, NeighborSampler([2]), chunks=chunks, batch_size=30, seed=2) for chunks in (2, 5))
     whole = [batch.num_seeds for batch in of_epoch(first, 0)]
     first.set_epoch(0)
@@ -70,7 +70,7 @@ def test_chunks_from_workers(dataset):
         assert all(np.array_equal(a.node_ids, b.node_ids) for a, b in zip(mine.chunks, other.chunks, strict=True))
 
 
-def test_the_cut_by_vertex_id_loses_the_edges_between_chunks(dataset):
+def test_the_cut_by_node_id_loses_the_edges_between_chunks(dataset):
     graph = dataset.graph
     cut = cut_by_index(graph, 3)
     size = -(-graph.num_nodes // 3)

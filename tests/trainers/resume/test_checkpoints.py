@@ -266,9 +266,9 @@ def test_weights_that_nothing_was_learnt_by_have_to_be_asked_for(tmp_path, monke
 def test_a_run_of_no_epochs_says_what_its_score_is_of(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "--config", QUICKSTART, *QUIET, "--trainer.max_epochs=0"]) == 0
-    told = capsys.readouterr()
-    assert "no step was trained, so the initial weights are tested" in told.err
-    assert "test accuracy 0." in told.out
+    output = capsys.readouterr()
+    assert "no step was trained, so the initial weights are tested" in output.err
+    assert "test accuracy 0." in output.out
 
 
 def test_last_is_the_last_one_though_the_score_was_better_before(tmp_path, monkeypatch):

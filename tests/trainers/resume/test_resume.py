@@ -93,11 +93,11 @@ def test_features_beyond_memory_are_read_on_from_where_a_run_was_killed(folder, 
 
 def test_a_data_module_serves_another_run_from_the_beginning(folder):
     fit(folder, 0, max_epochs=1)
-    module, resumed, anew = data_of(folder), Addresses(), Addresses()
+    module, resumed, restarted = data_of(folder), Addresses(), Addresses()
     fit(folder, 0, module=module, callbacks=[resumed], ckpt_path=folder / "checkpoints/step=5.ckpt", max_epochs=1)
-    fit(folder, 0, module=module, callbacks=[anew], max_epochs=1)
+    fit(folder, 0, module=module, callbacks=[restarted], max_epochs=1)
     assert resumed.seen == [(0, 5), (0, 6), (0, 7)]
-    assert anew.seen == [(0, step) for step in range(8)]
+    assert restarted.seen == [(0, step) for step in range(8)]
 
 
 def test_other_batches_in_the_middle_of_an_epoch_are_refused(folder):
@@ -115,7 +115,7 @@ def test_overfitting_takes_the_same_batches_in_every_epoch(folder):
     assert addresses.seen == [(0, 0), (0, 1)] * 3
 
 
-def test_monitors_of_a_run_that_goes_on_in_mid_epoch(folder):
+def test_monitors_of_a_run_resumed_in_mid_epoch(folder):
     """Monitors work in a run resumed in mid-epoch, which skips the start of an epoch, when monitors start their clocks."""
     fit(folder, 0, max_epochs=1)
     monitors = [ThroughputMonitor(), BatchTraceCallback(folder / "trace.json")]

@@ -55,7 +55,7 @@ def test_value_and_gradient_are_unbiased():
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_too_few_draws_tell_nothing(graph, count):
+def test_too_few_draws_change_nothing(graph, count):
     seeds = np.array([0]) if count else np.array([graph.num_nodes - 1])  # the last nodes have no in-edges
     sampled = ASGCNSampler([1]).sample(graph, seeds).to("cpu")
     nodes, block = sampled.node_ids.long(), sampled.blocks[0]

@@ -35,7 +35,7 @@ def folders(dataset, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["full", "bare"])
-def test_features_are_made_where_there_are_none_and_in_place_of_those_there_are(folders, name):
+def test_features_are_made_if_missing_and_can_replace_given_ones(folders, name):
     for features, expected in (("degrees", degree_features), ("walks", walk_features)):
         workers = int((name, features) == ("bare", "walks"))
         module = NodeDataModule(str(folders / name), NeighborSampler([3]), num_workers=workers, batch_size=32, seed=0, features=features)
@@ -64,9 +64,9 @@ def pictures():
 def rings(dataset):
     """Return five paths of the random data set's first nodes."""
     src = np.setdiff1d(np.arange(19), np.arange(3, 19, 4))
-    vertices = Dataset(name="paths", graph=Graph.from_edges(src, src + 1, 20), x=dataset.x[:20])
+    nodes = Dataset(name="paths", graph=Graph.from_edges(src, src + 1, 20), x=dataset.x[:20])
     splits = {"train": np.arange(3), "val": np.array([3]), "test": np.array([4])}
-    return SmallGraphs(name="paths", nodes=vertices, ptr=np.arange(0, 24, 4), y=np.arange(5) % 2, splits=splits, num_classes=2)
+    return SmallGraphs(name="paths", nodes=nodes, ptr=np.arange(0, 24, 4), y=np.arange(5) % 2, splits=splits, num_classes=2)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -151,7 +151,7 @@ def on_gpu(number):
         ({"num_workers": 1}, None),
     ],
 )
-def test_whoever_samples_is_told_the_gpu(dataset, monkeypatch, options, gpu):
+def test_the_sampling_process_gets_the_gpu(dataset, monkeypatch, options, gpu):
     """The sampler gets the index of the trainer's GPU, also in sampler processes and before training has set the device.
 
     ``trainer.devices=[3]`` means GPU 3.

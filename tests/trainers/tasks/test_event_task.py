@@ -77,7 +77,7 @@ def test_a_run_that_is_resumed_in_mid_epoch(tmp_path):
     }
 
 
-def test_evaluation_goes_on_from_the_training_and_leaves_no_trace(tmp_path):
+def test_evaluation_starts_from_the_training_and_leaves_no_trace(tmp_path):
     trainer, model = fit(tmp_path, dropout=0.0)
     train, val = trainer.datamodule.data.ends
     before, scores = state(model), dict(trainer.callback_metrics)

@@ -110,7 +110,7 @@ def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, fo
 
 
 @pytest.mark.parametrize(("sampler", "number"), [(LaborSampler([3, 3]), 1), (NeighborSampler([3, 3]), 0)])
-def test_weights_that_a_pyg_model_does_not_get_are_said_once(dataset, caplog, sampler, number):
+def test_weights_that_a_pyg_model_does_not_get_are_logged_once(dataset, caplog, sampler, number):
     fit(dataset, NodeClassifier(model=GraphSAGE(7, 8, 2, 3)), sampler)
     assert sum("GraphSAGE does not get the weights" in line for line in caplog.messages) == number
 

@@ -118,7 +118,7 @@ def ranks_in(predictor, module, candidates):
 
 
 @pytest.mark.parametrize("decoder", ["dot", "complex"])
-def test_links_among_all_vertices(decoder):
+def test_links_among_all_nodes(decoder):
     """In the ranks among all nodes, known links of any split do not compete."""
     data = groups()
     logged, predictor, module = judged(data, {"metric": "mrr", "decoder": decoder}, eval_negatives="all")

@@ -51,7 +51,7 @@ def test_links_take_data_and_sampler_in_their_order():
     assert LinkDataModule(data(), LinkSampler(SAMPLER), num_workers=0).num_features == 8
 
 
-def test_a_typed_data_set_takes_tensors_and_masks_and_relations_as_tuples():
+def test_a_hetero_data_set_takes_tensors_and_masks_and_relations_as_tuples():
     graph = HeteroGraph.from_edges({"a": 10, "b": 5}, {("a", "to", "b"): (np.arange(5), np.arange(5))})
     mask = torch.tensor([True, False, True, False, False])
     made = HeteroDataset(

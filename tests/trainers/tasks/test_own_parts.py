@@ -357,7 +357,7 @@ def test_a_model_s_inputs_are_taken_from_the_names_of_its_parameters():
     fit(nodes(), model)
 
 
-def test_a_loss_that_is_not_finite_is_said_once_in_python(caplog):
+def test_a_loss_that_is_not_finite_is_logged_once_in_python(caplog):
     module, model = made("nodes", loss=lambda outputs, y: outputs.sum() * torch.nan)
     fit(module, model, max_epochs=3)
     assert [line for line in caplog.messages if "NaN" in line] == [next(line for line in caplog.messages if "at step 5" in line)]
@@ -367,7 +367,7 @@ def test_a_loss_that_is_not_finite_is_said_once_in_python(caplog):
     ("y", "words"),
     [(np.eye(3, dtype=np.int64)[np.arange(60) % 3], "exactly one of 3 labels"), (np.arange(60) % 3 * 10, "only 3 of the 21 classes occur")],
 )
-def test_labels_that_may_be_meant_otherwise_are_said_once(caplog, y, words):
+def test_ambiguous_labels_are_logged_once(caplog, y, words):
     caplog.set_level(logging.INFO)
     trainer = fit(*made("nodes", nodes(y=y)))
     trainer.test(trainer.model, trainer.datamodule, verbose=False)

@@ -84,7 +84,7 @@ def test_it_learns_and_the_states_come_to_rest(data, tmp_path):
     assert not task.states.requires_grad
 
 
-def test_a_run_that_goes_on_has_the_table_to_the_bit(data, tmp_path):
+def test_a_resumed_run_has_a_bit_identical_table(data, tmp_path):
     whole, _ = run(data, tmp_path, 4, dropout=0.3)
     _, first = run(data, tmp_path, 2, dropout=0.3)
     first.save_checkpoint(tmp_path / "two.ckpt")

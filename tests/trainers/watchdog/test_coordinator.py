@@ -50,7 +50,7 @@ def test_a_broken_connection_is_the_consequence_of_any_other_failure(coordinator
     assert coordinator.decide(1.0 + WINDOW_S) == Failure(1, "failed", "rank 1 failed: ValueError: mine")
 
 
-def test_a_broken_connection_is_told_where_there_is_no_other_failure(coordinator):
+def test_a_broken_connection_is_reported_if_there_is_no_other_failure(coordinator):
     coordinator.update(0, {"kind": "lost", "text": "failed: RuntimeError: Connection closed by peer"}, 1.0)
     assert beat(coordinator, 1.0 + WINDOW_S) == Failure(0, "failed", "rank 0 failed: RuntimeError: Connection closed by peer")
 

@@ -28,7 +28,7 @@ class Ranks:
         self.begin(*actions)
         deadline = time.monotonic() + END_S
         while connections_to(int(self.address.split()[1])) < len(self.ranks):
-            assert time.monotonic() < deadline, "the watches do not meet"
+            assert time.monotonic() < deadline, "the watchdogs do not connect"
             time.sleep(0.05)
         time.sleep(0.5)  # by then each rank has reported its position
         self.go()
@@ -117,16 +117,15 @@ SEEN = " (last seen at epoch 2, step 31)"
         ("leave4", "ended by sys.exit(4) before the run was done (at ", 4),
         ("exit", "ended with exit code 3 before the run was done" + SEEN, 3),
         ("KILL", "was killed by SIGKILL, by hand or because memory ran out" + SEEN, -signal.SIGKILL),
-        ("crash", f"was killed by SIGSEGV at {sys.prefix}", -signal.SIGSEGV),
+        ("crash", "was killed by SIGSEGV at ", -signal.SIGSEGV),
     ],
 )
-def test_every_rank_tells_the_cause(ranks, victim, action, cause, code):
+def test_every_rank_reports_the_cause(ranks, victim, action, cause, code):
     actions = ["wait"] * 3
     actions[victim] = action
     ranks.start(*actions)
     codes, lines = ranks.wait()
     if action == "crash":
-        cause = "was killed by SIGSEGV at "
         assert "in string_at" in lines[victim][-1]
     for rank in range(3):
         assert codes[rank] == (code if rank == victim else 1)
@@ -154,7 +153,7 @@ def test_a_rank_that_waits_for_ever_before_it_arrives(ranks):
     ]
 
 
-def test_an_error_that_follows_from_another_is_not_told(ranks):
+def test_an_error_caused_by_another_is_not_reported(ranks):
     ranks.start("raise", "raise-lost", "raise-lost")
     _, lines = ranks.wait()
     assert lines[0][-1].startswith("hoptrain: rank 0 failed: RuntimeError: worker 3")

@@ -32,7 +32,7 @@ def csv(path, rows):
 
 def write_split(folder):
     for part, ids in SPLIT.items():
-        csv(folder / f"{part}.csv.gz", [[vertex] for vertex in ids])
+        csv(folder / f"{part}.csv.gz", [[node] for node in ids])
 
 
 def write_csv_layout(folder, split, version=1):

@@ -35,7 +35,7 @@ def folder(tmp_path):
     csv(raw / "node-feat" / "paper" / "node_year.csv.gz", [[2010]] * 5)
     csv(raw / "node-label" / "paper" / "node-label.csv.gz", [[0], [2], [1], [0], ["nan"]])
     for part, ids in SPLIT.items():
-        csv(split / "paper" / f"{part}.csv.gz", [[vertex] for vertex in ids])
+        csv(split / "paper" / f"{part}.csv.gz", [[node] for node in ids])
     (folder / "RELEASE_v2.txt").touch()
     return folder
 

@@ -43,7 +43,7 @@ def pairs(data, split):
 
 
 @pytest.mark.parametrize("as_array", [lambda array: array, torch.from_numpy])
-def test_pairs_that_are_none_for_all_links(as_array, tmp_path):
+def test_negatives_shared_by_all_links(as_array, tmp_path):
     """Negatives that all links share are read from NumPy arrays and from tensors."""
     write(tmp_path, "ogbl-ddi", pooled(as_array))
     data = load_dataset("ogbl-ddi", root=tmp_path)
@@ -58,7 +58,7 @@ def test_pairs_that_are_none_for_all_links(as_array, tmp_path):
     assert module.held_out["val"].others.tolist() == [[0, 1, 5], [4, 3, 2]]
 
 
-def test_pairs_that_are_none_for_each_link(tmp_path):
+def test_negatives_of_each_link(tmp_path):
     """In ogbl-citation2's layout, which also has features, each link has its own negatives."""
     parts = {"train": {"source_node": TRAIN[:, 0], "target_node": TRAIN[:, 1]}}
     for file, own in (("valid", VALID), ("test", TEST)):

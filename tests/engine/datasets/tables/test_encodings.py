@@ -22,7 +22,7 @@ NODES = {
 }
 EDGES = {"from": ["a", "b", "c", "d"], "to": ["b", "c", "d", "a"], "date": ["1970-01-01 00:00:05", "1970-01-02", "2021-03-04", "1969-12-31"],
          "amount": [1.5, 2, 3, 4]}  # fmt: skip
-TOLD = [
+MESSAGES = [
     "nodes.csv, line 4: price is 'NA': each cell needs a value; fill missing cells with --missing mean (or zero), or leave the column out (--drop)",
     "nodes.csv, line 4: born is '': each cell needs a value",
     "nodes.csv, line 4: town is '?': each cell needs a value",
@@ -53,10 +53,10 @@ def check(data, price):
     assert data.meta["columns"]["x"]["town"] == town
 
 
-def test_all_columns_with_missing_cells_are_told_at_once_and_filled_if_asked(capsys):
+def test_columns_with_missing_cells_are_listed_together_and_filled_on_request(capsys):
     imported(code=2)
-    *told, last = capsys.readouterr().err.splitlines()
-    assert [line[: len(start)] for line, start in zip(told, TOLD, strict=True)] == TOLD
+    *messages, last = capsys.readouterr().err.splitlines()
+    assert [line[: len(start)] for line, start in zip(messages, MESSAGES, strict=True)] == MESSAGES
     assert last.startswith("hoptrain: 1 of 4 rows of nodes.csv cannot be read")
     check(imported("--missing", "mean"), 1458.01 / 3)
     out = capsys.readouterr().out

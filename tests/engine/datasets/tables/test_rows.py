@@ -39,11 +39,11 @@ def text_of(number, seed):
 
 
 def read(path, **options):
-    told = []
-    pieces = list(Table(path, **options).pieces(KINDS, BadRows(told.append, skip=1.0)))
+    messages = []
+    pieces = list(Table(path, **options).pieces(KINDS, BadRows(messages.append, skip=1.0)))
     columns = {name: [cell for piece in pieces for cell in piece.columns[name].tolist()] for name in KINDS}
     columns |= {name: list(map(as_stored, columns[name])) for name, kind in KINDS.items() if kind == "cell"}
-    return columns, np.concatenate([piece.places for piece in pieces]).tolist(), told
+    return columns, np.concatenate([piece.places for piece in pieces]).tolist(), messages
 
 
 def as_stored(cell):

@@ -65,7 +65,7 @@ def test_tables_wherever_they_lie(tmp_path):
     assert (data.name, data.meta["source"]) == ("ours", "tables: people.csv, paper.csv, author__writes__paper.csv, paper__cites__paper.csv")
 
 
-def test_a_typed_graph(tmp_path):
+def test_a_heterogeneous_graph(tmp_path):
     folder = write(tmp_path / "mine")
     data = load_hetero_dataset(str(folder))
     check(data)
@@ -178,7 +178,7 @@ def writes(folder, text):
     return changed(folder, "edges/author__writes__paper", text)
 
 
-def edge_of_a_table_without_vertices(tmp_path):
+def edge_of_a_table_without_nodes(tmp_path):
     tables = {"nodes/author": "id,a\n", "edges/author__writes__paper": "src,dst\nAda,7\n"}
     load_hetero_dataset(str(write(tmp_path / "mine", **tables)))
 
@@ -289,7 +289,7 @@ MISTAKES = {
         remedy="leave out",
     ),
     "an edge of a table without nodes": Mistake(
-        edge_of_a_table_without_vertices, value="src is 'Ada'", rule="writes__paper.csv, line 2 author.csv", remedy="add drop row"
+        edge_of_a_table_without_nodes, value="src is 'Ada'", rule="writes__paper.csv, line 2 author.csv", remedy="add drop row"
     ),
     "edges of a type without a table": Mistake(
         lambda tmp_path: author(tmp_path, None),

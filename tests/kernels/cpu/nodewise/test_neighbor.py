@@ -112,7 +112,7 @@ def test_self_loops_and_multi_edges_are_kept():
 
 
 @pytest.mark.parametrize(("degree", "fanout"), [(2, 1), (4, 2), (5, 3), (6, 5), (7, 1), (66, 1), (66, 65)])
-def test_every_subset_equally_likely_over_vertices(degree, fanout):
+def test_every_subset_equally_likely_over_nodes(degree, fanout):
     repeats = 300 * comb(degree, fanout)
     indptr, indices = column_graph([degree] * repeats)
     out_indptr, edges, _ = sample(indptr, indices, range(repeats), fanout)
@@ -153,7 +153,7 @@ def test_with_replacement_uniform():
     assert chisquare(counts).pvalue > 1e-4
 
 
-def test_a_vertex_draws_the_same_whoever_stands_beside_it():
+def test_draws_of_a_node_do_not_depend_on_other_destinations():
     indptr, indices = column_graph(DEGREES)
     alone = sample(indptr, indices, [12], 7)[2]
     out_indptr, _, neighbors = sample(indptr, indices, [3, 14, 12, 8], 7)

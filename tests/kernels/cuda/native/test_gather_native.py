@@ -108,7 +108,7 @@ def test_a_word_that_is_too_wide_is_found(word, shift, message):
 
 
 @pytest.mark.parametrize(("ids", "hot"), [([NUM_NODES], None), ([-1], None), ([NUM_NODES], HOT)])
-def test_a_vertex_beyond_the_table_is_found(ids, hot):
+def test_a_node_beyond_the_table_is_found(ids, hot):
     with refused("gather", "out of bounds", error=Fault):
         gather(Interpreter("sm_80"), table_of(32), np.array(ids), hot=hot, num_parts=2 if hot is not None else 0)
 

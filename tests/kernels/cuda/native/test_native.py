@@ -39,7 +39,7 @@ def test_rows_of_a_table_are_gathered_by_it(cupy, dtype, shape, word, placement,
 
 
 @simulated
-def test_rows_of_three_peers_and_of_the_host(cupy):
+def test_rows_of_three_gpus_and_of_the_host(cupy):
     """Rows of three GPUs and of the host are gathered together.
 
     The rows of one GPU are 4-byte aligned only, so those of the whole table are read in words of 4 bytes.

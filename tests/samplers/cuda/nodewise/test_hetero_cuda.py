@@ -14,7 +14,7 @@ pytestmark = [needs_cuda, pytest.mark.usefixtures("tested_blocks")]
 
 
 @pytest.fixture(scope="module")
-def typed():
+def hetero():
     """Return a graph with two relations into one type, one within it, one into a type that the second hop reaches, and an unreachable type."""
     rng = np.random.default_rng(0)
 
@@ -42,26 +42,26 @@ def contents(batch):
         ({"p:cites:p": [2, 0, 1], "a:writes:p": [0, -1, 2], "p:of:a": [3, 2, 1], "p:in:venue": [-1, 1, 1]}, {"expand": "new"}, "auto"),
     ],
 )
-def test_equal_to_the_cpu(typed, fanouts, options, kernel):
+def test_equal_to_the_cpu(hetero, fanouts, options, kernel):
     sampler, workspace = HeteroSampler(fanouts, "p", **options), on_cuda(kernel)
     for bulk in ([[3, 7, 1], [19, 0]], [[5]]):
         seeds = [np.array(own) for own in bulk]
-        found = [contents(batch) for batch in sampler.sample_bulk(typed, seeds, workspace=workspace, **ADDRESS)]
-        assert found == [contents(batch) for batch in sampler.sample_bulk(typed, seeds, **ADDRESS)]
+        found = [contents(batch) for batch in sampler.sample_bulk(hetero, seeds, workspace=workspace, **ADDRESS)]
+        assert found == [contents(batch) for batch in sampler.sample_bulk(hetero, seeds, **ADDRESS)]
 
 
 @pytest.mark.parametrize("expand", ["all", "new"])
-def test_seeds_of_several_types_are_those_of_the_cpu(typed, expand):
+def test_seeds_of_several_types_are_those_of_the_cpu(hetero, expand):
     sampler, workspace = HeteroSampler([2, 2], expand=expand), on_cuda()
-    seeds = [typed.numbered(own) for own in ({"p": [3, 7], "a": [1]}, {"venue": [2], "p": [5]}, {"a": [4, 9, 2]})]
-    found = [contents(batch) for batch in sampler.sample_bulk(typed, seeds, workspace=workspace, **ADDRESS)]
-    assert found == [contents(batch) for batch in sampler.sample_bulk(typed, seeds, **ADDRESS)]
+    seeds = [hetero.numbered(own) for own in ({"p": [3, 7], "a": [1]}, {"venue": [2], "p": [5]}, {"a": [4, 9, 2]})]
+    found = [contents(batch) for batch in sampler.sample_bulk(hetero, seeds, workspace=workspace, **ADDRESS)]
+    assert found == [contents(batch) for batch in sampler.sample_bulk(hetero, seeds, **ADDRESS)]
 
 
-def test_a_bulk_of_16(typed):
+def test_a_bulk_of_16(hetero):
     sampler, workspace, seeds = HeteroSampler([2], "a"), on_cuda(), [np.array([v % 15]) for v in range(16)]
-    found = [contents(batch) for batch in sampler.sample_bulk(typed, seeds, workspace=workspace, **ADDRESS)]
-    assert found == [contents(batch) for batch in sampler.sample_bulk(typed, seeds, **ADDRESS)]
+    found = [contents(batch) for batch in sampler.sample_bulk(hetero, seeds, workspace=workspace, **ADDRESS)]
+    assert found == [contents(batch) for batch in sampler.sample_bulk(hetero, seeds, **ADDRESS)]
 
 
 def data_of(graph, with_rows=True):
@@ -76,9 +76,9 @@ def all_contents(batch):
 
 
 @pytest.mark.parametrize("with_rows", [True, False])
-def test_the_loader_gives_the_batches_of_the_cpu(typed, with_rows):
+def test_the_loader_gives_the_batches_of_the_cpu(hetero, with_rows):
     """A loader makes the CPU's batches on CUDA; they are kept to the end of the epoch, so that overwritten batches would show."""
-    data = data_of(typed, with_rows)
+    data = data_of(hetero, with_rows)
     found, expected = (
         [all_contents(batch) for batch in list(SampleLoader(data, HeteroSampler([2, 2], "p"), device=device, batch_size=4, seed=3))]
         for device in ("cuda", "cpu")
@@ -87,39 +87,39 @@ def test_the_loader_gives_the_batches_of_the_cpu(typed, with_rows):
     assert found == expected
 
 
-def test_a_worker_writes_what_it_samples_on_the_device(typed):
+def test_a_worker_writes_what_it_samples_on_the_device(hetero):
     """A worker's code makes the CPU's batches on CUDA; it runs in this process, since a worker's kernels would take minutes in the simulator."""
     batches = []
     for device in ("cuda", "cpu"):
-        task = SampleLoader(data_of(typed), HeteroSampler([2, 2], "p"), device=device, batch_size=4).task
+        task = SampleLoader(data_of(hetero), HeteroSampler([2, 2], "p"), device=device, batch_size=4).task
         batches.append([all_contents(header.filled(arrays)) for arrays, header in run_inline(task, 0, range(3))])
     assert batches[0] == batches[1]
 
 
-def sampled(typed, seeds, *kernel):
-    return HeteroSampler([2], "a").sample(typed, np.array(seeds), workspace=on_cuda(*kernel))
+def sampled(hetero, seeds, *kernel):
+    return HeteroSampler([2], "a").sample(hetero, np.array(seeds), workspace=on_cuda(*kernel))
 
 
 MISTAKES = {
-    "a seed given twice": Mistake(lambda typed: sampled(typed, [3, 3]), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"),
-    "a seed that the graph has not": Mistake(lambda typed: sampled(typed, [15]), value="seed 15", rule="not graph", remedy="0 14"),
+    "a seed given twice": Mistake(lambda hetero: sampled(hetero, [3, 3]), value="seed 3", rule="given twice", remedy="numpy.unique(seeds)"),
+    "a seed that the graph has not": Mistake(lambda hetero: sampled(hetero, [15]), value="seed 15", rule="not graph", remedy="0 14"),
     "a seed of several types given twice": Mistake(
-        lambda typed: HeteroSampler([2]).sample(typed, {"p": [4], "a": [3, 3]}, workspace=on_cuda()),
+        lambda hetero: HeteroSampler([2]).sample(hetero, {"p": [4], "a": [3, 3]}, workspace=on_cuda()),
         value="seed 3",
         rule="given twice",
         remedy="numpy.unique(seeds)",
     ),
     "edges by weight": Mistake(
-        lambda typed: HeteroSampler([2], "a", weighted=True).sample(typed, [3], workspace=on_cuda()),
+        lambda hetero: HeteroSampler([2], "a", weighted=True).sample(hetero, [3], workspace=on_cuda()),
         value="weighted=True",
         rule="no kernels CUDA",
         remedy='device="cpu"',
     ),
     "an unknown schedule": Mistake(
-        lambda typed: sampled(typed, [3], "warp"), value="'warp'", rule="kernel schedules", remedy="auto, sample, transit"
+        lambda hetero: sampled(hetero, [3], "warp"), value="'warp'", rule="kernel schedules", remedy="auto, sample, transit"
     ),
     "an unknown device": Mistake(
-        lambda typed: SampleLoader(data_of(typed), HeteroSampler([2], "p"), device="tpu"),
+        lambda hetero: SampleLoader(data_of(hetero), HeteroSampler([2], "p"), device="tpu"),
         value="'tpu'",
         rule="device sampler",
         remedy='"cpu" "cuda" "cuda:1"',

@@ -132,7 +132,7 @@ def test_degrees_around_the_fanout(mode, schedule):
 
 @pytest.mark.parametrize("schedule", ["sample", "classes"])
 @pytest.mark.parametrize("mode", ["distinct", "replace"])
-def test_a_vertex_of_a_million_edges(mode, schedule):
+def test_a_node_of_a_million_edges(mode, schedule):
     check_equal(column_graph([10**6, 3, 2]), [9], [np.array([0])], schedule, mode=mode)
 
 
@@ -157,7 +157,7 @@ def test_the_work_of_one_transit_at_the_borders_of_its_class(requests):
     check_equal(column_graph([9, 4]), [3], [np.array([0])] * requests, "classes")
 
 
-def test_a_graph_of_one_vertex():
+def test_a_graph_of_one_node():
     for graph in (Graph(np.array([0, 0]), np.zeros(0, np.int32)), Graph(np.array([0, 3]), np.zeros(3, np.int32))):
         for schedule in ("sample", "classes"):
             check_equal(graph, [2, -1], [np.array([0])] * 2, schedule)
@@ -208,7 +208,7 @@ def test_features_of_a_batch(small_graph):
     assert np.array_equal(to_host(rows), features[to_host(batch.node_ids)])
 
 
-def test_the_schedule_is_told(small_graph):
+def test_the_schedule_is_logged(small_graph):
     workspace = on_cuda("classes")
     NeighborSampler([3, 2]).sample(small_graph, np.array([1]), workspace=workspace)
     assert workspace.on_device.driver.schedule == ["transit", "transit"]

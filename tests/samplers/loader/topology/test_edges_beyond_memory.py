@@ -136,17 +136,17 @@ FANOUTS = {"paper:cites:paper": [3, 2], "field:of:paper": [0, -1]}
     indirect=["case"],
 )
 def test_batches_are_those_from_memory_and_nobody_looks_at_the_map(case, loader_of, num_workers, sampler, prefetch_steps):
-    tiered, plain = loader_of(sampler, feature_cache=case.memory, num_workers=num_workers, **prefetch_steps), loader_of(sampler)
-    hide_edges_from(tiered, (*READ, "edge_ids"))
+    cached, plain = loader_of(sampler, feature_cache=case.memory, num_workers=num_workers, **prefetch_steps), loader_of(sampler)
+    hide_edges_from(cached, (*READ, "edge_ids"))
     for _ in range(2):
-        assert same(tiered, plain) == case.num_steps
-    files = tiered.task.edges.files
+        assert same(cached, plain) == case.num_steps
+    files = cached.task.edges.files
     assert set(files) == {*case.files, *(case.weights if getattr(sampler, "weighted", False) else ())}
-    assert (tiered.task.receiver is None) == bool(prefetch_steps)
+    assert (cached.task.receiver is None) == bool(prefetch_steps)
     if prefetch_steps:
         assert min(file.num_reads for file in files.values()) > 0
     else:
-        assert 0 < tiered.feature_cache.filled.num_missed < tiered.feature_cache.filled.num_used
+        assert 0 < cached.feature_cache.filled.num_missed < cached.feature_cache.filled.num_used
     have_rows = [block.edge_attr is not None for block in next(iter(plain)).hops[0].values()]
     assert sum(have_rows) == len([name for name in case.files if "edge_ids" in name])
 
@@ -154,59 +154,59 @@ def test_batches_are_those_from_memory_and_nobody_looks_at_the_map(case, loader_
 @each_case("hetero edges")
 def test_relations_that_lie_in_memory_are_looked_up_there(loader_of, data_of):
     data = data_of().with_reverse()
-    tiered, plain = loader_of(data=data, feature_cache="2MiB"), loader_of(data=data)
-    assert same(tiered, plain) == 20
+    cached, plain = loader_of(data=data, feature_cache="2MiB"), loader_of(data=data)
+    assert same(cached, plain) == 20
     assert len(data.graph.relations) == 8
-    assert sorted(name for name in tiered.task.edges.files if "rev_" in name) == []
-    assert len(tiered.task.edges.files) == 5
+    assert sorted(name for name in cached.task.edges.files if "rev_" in name) == []
+    assert len(cached.task.edges.files) == 5
 
 
 @each_case("features", "edges", "hetero edges")
 def test_a_run_that_is_left_and_one_that_begins_in_the_middle(case, loader_of):
-    tiered, plain = loader_of(feature_cache=case.memory, num_workers=1), loader_of()
-    for loader in (tiered, plain):
+    cached, plain = loader_of(feature_cache=case.memory, num_workers=1), loader_of()
+    for loader in (cached, plain):
         for _ in zip(range(3), loader):  # noqa: B905
             pass
-    same(tiered, plain)
-    for loader in (tiered, plain):
+    same(cached, plain)
+    for loader in (cached, plain):
         loader.load_state_dict({"epoch": 1, "step": case.num_steps - 5})
-    assert same(tiered, plain) == 5
-    tiered.repeats = plain.repeats = True
-    same(tiered, plain)
-    same(tiered, plain)
-    tiered.close()
-    same(tiered, plain)
+    assert same(cached, plain) == 5
+    cached.repeats = plain.repeats = True
+    same(cached, plain)
+    same(cached, plain)
+    cached.close()
+    same(cached, plain)
 
 
 @each_case("features", "edges", "hetero edges")
 def test_a_process_that_is_killed_costs_reads_and_no_batch(case, loader_of):
     """The process that fills the cache is killed twice within one epoch, and a worker once."""
-    tiered, plain = loader_of(feature_cache=case.memory, num_workers=2), loader_of()
-    same(tiered, plain)
-    for number, (ours, theirs) in enumerate(zip(tiered, plain, strict=True)):
+    cached, plain = loader_of(feature_cache=case.memory, num_workers=2), loader_of()
+    same(cached, plain)
+    for number, (ours, theirs) in enumerate(zip(cached, plain, strict=True)):
         assert contents(ours) == contents(theirs)
         if number in (2, 6, 11):
-            os.kill((tiered if number == 6 else tiered.feature_cache).pids()[0], signal.SIGKILL)
+            os.kill((cached if number == 6 else cached.feature_cache).pids()[0], signal.SIGKILL)
             time.sleep(0.05)
-    same(tiered, plain)
+    same(cached, plain)
 
 
 @each_case("edges")
-def test_a_rank_may_be_a_run_behind(case, loader_of, meet):
-    tiered = [loader_of(feature_cache=case.memory, rank=rank, world_size=2) for rank in range(2)]
+def test_a_rank_may_be_a_run_behind(case, loader_of, as_rank):
+    cached = [loader_of(feature_cache=case.memory, rank=rank, world_size=2) for rank in range(2)]
     plain, runs_on = loader_of(rank=1, world_size=2), threading.Event()
 
     def lead():
-        meet(0)
-        number = len(list(tiered[0]))
+        as_rank(0)
+        number = len(list(cached[0]))
         runs_on.set()
-        return number + len(list(tiered[0]))
+        return number + len(list(cached[0]))
 
     def follow():
-        meet(1)
+        as_rank(1)
         number = 0
         for _ in range(2):
-            for ours, theirs in zip(tiered[1], plain, strict=True):
+            for ours, theirs in zip(cached[1], plain, strict=True):
                 assert contents(ours) == contents(theirs)
                 number += 1
                 if number == len(plain) - 1:
@@ -218,19 +218,19 @@ def test_a_rank_may_be_a_run_behind(case, loader_of, meet):
 
 
 @each_case("features", "edges", "hetero edges")
-def test_ranks_of_a_machine_share_one_cache_and_what_is_sampled(case, loader_of, meet):
-    tiered = [loader_of(feature_cache=case.memory, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
+def test_ranks_of_a_machine_share_one_cache_and_what_is_sampled(case, loader_of, as_rank):
+    cached = [loader_of(feature_cache=case.memory, rank=rank, world_size=2, num_workers=rank) for rank in range(2)]
     plain = [loader_of(rank=rank, world_size=2) for rank in range(2)]
 
     def train(rank):
-        meet(rank)
-        return sum(same(tiered[rank], plain[rank]) for _ in range(2))
+        as_rank(rank)
+        return sum(same(cached[rank], plain[rank]) for _ in range(2))
 
     num_steps = 2 * -(-case.num_steps // 2)
     assert in_threads([partial(train, rank) for rank in range(2)]) == [num_steps, num_steps]
-    assert all(loader.task.receiver is not None for loader in tiered)
-    first, second = (loader.feature_cache for loader in tiered)
-    assert [len(tier.pids()) for tier in (first, second)] == [1, 0]
+    assert all(loader.task.receiver is not None for loader in cached)
+    first, second = (loader.feature_cache for loader in cached)
+    assert [len(cache.pids()) for cache in (first, second)] == [1, 0]
     assert first.shared.path == second.shared.path
 
 
@@ -275,7 +275,7 @@ def test_ranks_that_are_processes_get_equal_bits_though_the_process_that_reads_i
     [("edges", "0.2", PinSAGESampler([3, 2])), ("hetero edges", "0.3", HGTSampler([40, 20], "paper"))],
     indirect=["case"],
 )
-def test_where_edges_are_read_is_said(case, loader_of, caplog, size, sampler):
+def test_where_edges_are_read_is_logged(case, loader_of, caplog, size, sampler):
     caplog.set_level(logging.INFO, "hoptrain")
     said = f"the graph's edges take {size} MiB, and 0.1 MiB are available: they"
     next(iter(loader_of(feature_cache=case.memory, prefetch_steps=0)))

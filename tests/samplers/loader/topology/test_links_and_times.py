@@ -45,7 +45,7 @@ PLAIN = [
     LinkSampler(TemporalSampler([5, -1], strategy="recent"), "in_batch", exclude="none"),
 ]
 FANOUTS = {relation_name(BUYS): [3, -1], relation_name(OF): [0, 0.5]}
-TYPED = [
+HETERO = [
     HeteroLaborSampler([5, 3], "item"),
     HeteroLaborSampler([2, -1, 300], "item"),
     HeteroLaborSampler(FANOUTS, "item", default=[2, 0]),
@@ -82,7 +82,7 @@ def plain(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def typed(tmp_path_factory):
+def hetero(tmp_path_factory):
     """Return a graph like ``plain``, with three node types, and times and weights for some relations."""
     draw, edges, further = np.random.default_rng(1), {}, {"weights": {}, "times": {}}
     for relation, size in SIZES.items():
@@ -92,7 +92,7 @@ def typed(tmp_path_factory):
     for relation in (BUYS, LIKES, OF):
         further["times" if relation != OF else "weights"][relation] = draw.integers(0, 100, SIZES[relation])
     further["weights"] = {relation: draw.random(SIZES[relation], dtype=np.float32) for relation in (LIKES, OF)}
-    path = tmp_path_factory.mktemp("typed") / "data"
+    path = tmp_path_factory.mktemp("hetero") / "data"
     HeteroDataset(
         graph=HeteroGraph.from_edges(NUM, edges, **further),
         seed_type="item",
@@ -108,7 +108,7 @@ def opened_at(path):
 
 
 @pytest.mark.parametrize("at_once", [500, 1 << 22])
-@pytest.mark.parametrize(("name", "sampler"), [*(("plain", own) for own in PLAIN), *(("typed", own) for own in TYPED)], ids=shown)
+@pytest.mark.parametrize(("name", "sampler"), [*(("plain", own) for own in PLAIN), *(("hetero", own) for own in HETERO)], ids=shown)
 def test_batches_beside_each_other_are_those_of_a_graph_in_memory(request, monkeypatch, name, sampler, at_once):
     monkeypatch.setattr(columns, "MOST_AT_ONCE", at_once)
     (graph, hidden), draw = (opened_at(request.getfixturevalue(name)).graph for _ in range(2)), np.random.default_rng(2)
@@ -131,10 +131,10 @@ LOADED = {
     "times": ("plain", TemporalSampler([4, 3], AT)),
     "links": ("plain", LinkSampler(NeighborSampler([3, 2]), num_negatives=2)),
     "links at times": ("plain", LinkSampler(TemporalSampler([3, 2], strategy="recent"), with_edge_ids=True)),
-    "typed LABOR": ("typed", HeteroLaborSampler([4, 3], "item")),
-    "typed times": ("typed", HeteroTemporalSampler([4, 3], "item", {"item": AT})),
-    "typed links": ("typed", HeteroLinkSampler(HeteroSampler([3, 2]), [BUYS, LIKES])),
-    "typed links at times": ("typed", HeteroLinkSampler(HeteroTemporalSampler([3, 2]), BUYS)),
+    "hetero LABOR": ("hetero", HeteroLaborSampler([4, 3], "item")),
+    "hetero times": ("hetero", HeteroTemporalSampler([4, 3], "item", {"item": AT})),
+    "hetero links": ("hetero", HeteroLinkSampler(HeteroSampler([3, 2]), [BUYS, LIKES])),
+    "hetero links at times": ("hetero", HeteroLinkSampler(HeteroTemporalSampler([3, 2]), BUYS)),
 }
 
 
@@ -152,27 +152,27 @@ def loader_of(request, opened, memory_for_edges):
     return make
 
 
-@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in LOADED), ("links at times", 1), ("typed links at times", 1)])
+@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in LOADED), ("links at times", 1), ("hetero links at times", 1)])
 def test_batches_of_a_loader_are_those_from_memory_and_nobody_looks_at_the_map(loader_of, name, workers):
-    tiered, plain = loader_of(name, feature_cache="2MiB", num_workers=workers), loader_of(name)
-    hide_edges_from(tiered)
+    cached, plain = loader_of(name, feature_cache="2MiB", num_workers=workers), loader_of(name)
+    hide_edges_from(cached)
     for _ in range(2):
-        assert same(tiered, plain) == len(plain) > 2
-    assert tiered.task.receiver is not None
+        assert same(cached, plain) == len(plain) > 2
+    assert cached.task.receiver is not None
 
 
 @pytest.mark.parametrize("name", LOADED)
-def test_ranks_of_a_machine_share_what_is_sampled(loader_of, meet, name):
-    tiered = [loader_of(name, feature_cache="2MiB", rank=rank, world_size=2) for rank in range(2)]
+def test_ranks_of_a_machine_share_what_is_sampled(loader_of, as_rank, name):
+    cached = [loader_of(name, feature_cache="2MiB", rank=rank, world_size=2) for rank in range(2)]
     plain = [loader_of(name, rank=rank, world_size=2) for rank in range(2)]
 
     def train(rank):
-        meet(rank)
-        return same(tiered[rank], plain[rank])
+        as_rank(rank)
+        return same(cached[rank], plain[rank])
 
     assert in_threads([partial(train, rank) for rank in range(2)]) == [len(plain[0])] * 2
-    assert all(loader.task.receiver is not None for loader in tiered)
-    assert [len(loader.feature_cache.pids()) for loader in tiered] == [1, 0]
+    assert all(loader.task.receiver is not None for loader in cached)
+    assert [len(loader.feature_cache.pids()) for loader in cached] == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_without_a_device_one_line_says_why():
     assert child.stderr.count("\n") == 1
 
 
-def test_without_a_device_a_program_is_told_why(monkeypatch, capsys):
+def test_without_a_device_a_program_gets_the_reason(monkeypatch, capsys):
     monkeypatch.setattr(gpu, "reason_against", lambda: "no CUDA device can be used")
     monkeypatch.setattr(gpu, "findings", lambda: pytest.fail("there is nothing to check"))
     assert main(["doctor", "--gpu", "--json"]) == 1

@@ -245,7 +245,7 @@ def test_a_graph_that_captures_or_replays_wrongly_is_found(monkeypatch, capture,
 @pytest.mark.parametrize(
     ("reason", "found"), [(None, "by CUDA C++, CuPy of unknown version"), ("CuPy is not installed", "by Numba's kernels: CuPy is not ")]
 )
-def test_which_kernels_gather_is_told(monkeypatch, reason, found):
+def test_the_kernels_that_gather_are_named(monkeypatch, reason, found):
     monkeypatch.setattr(gpu_engine, "native", SimpleNamespace(reason_against=lambda: reason))
     monkeypatch.setattr(gpu_engine, "version_of", lambda *names: None)
     assert gpu_engine.gather().startswith(found)

@@ -52,7 +52,7 @@ def test_open_files(monkeypatch, limits, status, found):
 
 
 @pytest.mark.parametrize(("limit", "found"), [(8 << 20, "limit 8,192 KiB"), (resource.RLIM_INFINITY, "unlimited")])
-def test_locked_memory(monkeypatch, limit, found):
+def test_pinned_memory(monkeypatch, limit, found):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
     assert machine.check_locked_memory().found == found
 

@@ -44,8 +44,8 @@ def naive_neighbors(x, k, step):
     directions = F.normalize(x, dim=2)
     rows = []
     for image in range(len(x)):
-        for vertex in range(x.shape[1]):
-            order = (directions[image] @ directions[image, vertex]).argsort(descending=True)
+        for node in range(x.shape[1]):
+            order = (directions[image] @ directions[image, node]).argsort(descending=True)
             rows.append(image * x.shape[1] + order[: k * step : step])
     return rows
 
@@ -53,9 +53,9 @@ def naive_neighbors(x, k, step):
 def naive_grid(batch, rows, columns):
     found = []
     for image in range(batch):
-        for vertex in range(rows * columns):
-            row, column = divmod(vertex, columns)
-            near = [v for v in range(rows * columns) if v != vertex and max(abs(v // columns - row), abs(v % columns - column)) == 1]
+        for node in range(rows * columns):
+            row, column = divmod(node, columns)
+            near = [v for v in range(rows * columns) if v != node and max(abs(v // columns - row), abs(v % columns - column)) == 1]
             found.append(image * rows * columns + torch.tensor(near))
     return found
 
@@ -79,7 +79,7 @@ def test_convolutions_against_loops(graph, naive):
     torch.testing.assert_close(conv(x, neighbors), F.gelu(conv.norm(mixed)))
 
 
-def test_a_vertex_is_its_own_nearest():
+def test_a_node_is_its_own_nearest():
     x = torch.randn(2, 9, 4)
     assert Nearest(3, 1)(x).indices[:, 0].tolist() == list(range(18))
 

@@ -37,8 +37,8 @@ def sampler(relation=BUYS, exclude="reverse", reverse=BOUGHT, **options):
     return HeteroLinkSampler(HeteroSampler([4, 4]), relation, exclude=exclude, reverse_relation=reverse, **options)
 
 
-def module_of(data=None, dealt=None, **options):
-    return HeteroLinkDataModule(data or shop(), dealt or sampler(), **{"batch_size": 64, "num_workers": 0, "seed": 2} | options)
+def module_of(data=None, link_sampler=None, **options):
+    return HeteroLinkDataModule(data or shop(), link_sampler or sampler(), **{"batch_size": 64, "num_workers": 0, "seed": 2} | options)
 
 
 def predictor_of(module, **options):
@@ -97,8 +97,8 @@ def ranks_of_a_slow_program(links, scores, known):
 @pytest.mark.parametrize("relations", [[BUYS], [KNOWS], [BUYS, KNOWS]])
 @pytest.mark.parametrize("arch", ["rgcn", "han"])
 def test_ranks_among_all_are_those_of_a_slow_program(relations, arch):
-    dealt = {BUYS: sampler(), KNOWS: sampler(KNOWS, "self", None)}[relations[0]] if len(relations) == 1 else both()
-    module = module_of(dealt=dealt, eval_negatives="all")
+    link_sampler = {BUYS: sampler(), KNOWS: sampler(KNOWS, "self", None)}[relations[0]] if len(relations) == 1 else both()
+    module = module_of(link_sampler=link_sampler, eval_negatives="all")
     predictor = predictor_of(module, metric="mrr", decoder="distmult", arch=arch, heads=2).eval()
     logged = scores_after_a_step(module, predictor)
     vectors = vectors_by_type(module, predictor.eval())
@@ -115,7 +115,7 @@ def test_ranks_among_all_are_those_of_a_slow_program(relations, arch):
 
 
 def test_pairs_of_several_relations_are_scored_by_their_own_decoders():
-    module = module_of(dealt=both())
+    module = module_of(link_sampler=both())
     predictor = predictor_of(module, decoder="distmult").eval()
     logged = scores_after_a_step(module, predictor)
     vectors = vectors_by_type(module, predictor.eval())
@@ -135,7 +135,7 @@ def test_pairs_of_several_relations_are_scored_by_their_own_decoders():
 
 
 def test_a_batch_of_several_relations_trains_all_decoders():
-    module = module_of(dealt=both(num_negatives=2))
+    module = module_of(link_sampler=both(num_negatives=2))
     predictor = predictor_of(module, decoder="distmult")
     assert predictor.hparams["link_relation"] == ["user:buys:item", "user:knows:user"]
     before = [decoder.weights.detach().clone() for decoder in predictor.decoder]
@@ -152,7 +152,7 @@ def test_a_batch_of_several_relations_trains_all_decoders():
 
 
 def test_uniform_others_are_of_the_relations_types_and_no_links():
-    module, sizes = module_of(dealt=both()), shop().graph.num_nodes
+    module, sizes = module_of(link_sampler=both()), shop().graph.num_nodes
     for relation, ((begin, first), (_, end)) in zip((BUYS, KNOWS), module.ends, strict=True):
         assert (first - begin, end - first) == (sizes[relation[0]], sizes[relation[2]])
         known = pairs_of(shop().graph.relations[relation])
@@ -168,14 +168,16 @@ def test_uniform_others_are_of_the_relations_types_and_no_links():
 @pytest.mark.parametrize("metric", ["auc", "ap", "hits@10", "recall@3"])
 @pytest.mark.parametrize("loss", ["bce", "bpr"])
 def test_scores_and_losses(metric, loss):
-    module = module_of(eval_negatives="all" if metric == "recall@3" else "uniform", dealt=sampler(num_negatives=3, negatives="filtered"))
+    module = module_of(
+        eval_negatives="all" if metric == "recall@3" else "uniform", link_sampler=sampler(num_negatives=3, negatives="filtered")
+    )
     found = scores_after_a_step(module, predictor_of(module, metric=metric, loss=loss, hard_negatives=2, decoder="mlp"))
     assert 0 <= found[f"test_{metric}"] <= 1
 
 
 @pytest.mark.parametrize("relations", [[BUYS], [KNOWS], [BUYS, KNOWS]])
-def test_nothing_that_is_held_out_is_dealt_out_or_passes_a_message(relations):
-    module = module_of(dealt={BUYS: sampler(), KNOWS: sampler(KNOWS, "self", None)}[relations[0]] if len(relations) == 1 else both())
+def test_held_out_edges_are_neither_yielded_nor_used_for_messages(relations):
+    module = module_of(link_sampler={BUYS: sampler(), KNOWS: sampler(KNOWS, "self", None)}[relations[0]] if len(relations) == 1 else both())
     met = {relation: set() for relation in relations}
     for batch in module.train_dataloader():
         for place, relation in enumerate(relations):
@@ -264,13 +266,15 @@ def run_in_a_pipeline():
 
 MISTAKES = {
     "reversed edges that stay": Mistake(
-        lambda: module_of(dealt=sampler(exclude="self", reverse=None)),
+        lambda: module_of(link_sampler=sampler(exclude="self", reverse=None)),
         value="item:bought:user",
         rule="user:buys:item reversed leak",
         remedy="exclude reverse reverse_relation 'bought'",
     ),
     **{
-        f"a {name}": Mistake(lambda wrong=wrong: module_of(dealt=wrong), value=value, rule="sampler must", remedy="HeteroLinkSampler edges")
+        f"a {name}": Mistake(
+            lambda wrong=wrong: module_of(link_sampler=wrong), value=value, rule="sampler must", remedy="HeteroLinkSampler edges"
+        )
         for name, wrong, value in (
             ("sampler of nodes", HeteroSampler([2], "item"), "HeteroSampler(fanouts=[2]"),
             ("sampler of plain graphs", NeighborSampler([2]), "NeighborSampler(fanouts=[2]"),
@@ -293,7 +297,7 @@ MISTAKES = {
         lambda: fit({"gradient_clip_val": 1.0}), value="gradient_clip_val", rule="embeddings sparse", remedy="leave out"
     ),
     "data of another relation than the model's": Mistake(
-        lambda: fit(to=module_of(dealt=sampler(KNOWS, "self", None))),
+        lambda: fit(to=module_of(link_sampler=sampler(KNOWS, "self", None))),
         value="user:buys:item",
         rule="model link_relation shop user:knows:user",
         remedy="data sampler",

@@ -138,7 +138,7 @@ def fitted(y, **options):
     return torch.cat(run.predict(model, data))[TEST].numpy(), y[TEST], found[f"test_{options['metric']}"]
 
 
-def test_several_labels_a_vertex():
+def test_several_labels_a_node():
     y = (np.random.default_rng(0).random((90, 4)) < 0.4).astype(np.uint8)
     outputs, labels, metric = fitted(y, metric="macro_f1")
     assert metric == pytest.approx(f1_score(labels, outputs > 0, average="macro"), abs=1e-5)
@@ -216,7 +216,7 @@ MISTAKES = {
     "a model for seeds of another type": Mistake(
         lambda: fit(HeteroClassifier(model=Returns(1), seed_type="author")),
         value="author",
-        rule="model seed_type typed paper",
+        rule="model seed_type mixed paper",
         remedy="data sampler",
     ),
     "a score of other labels": Mistake(
@@ -228,7 +228,7 @@ MISTAKES = {
     "targets for a model of classes": Mistake(
         fit_three_classes_to_targets,
         value="3 classes",
-        rule="typed 1 targets node",
+        rule="mixed 1 targets node",
         remedy="metric num_classes multilabel",
     ),
 }

@@ -80,7 +80,7 @@ def test_the_command_line_learns_tests_and_predicts(tmp_path, capsys):
     assert np.load(tmp_path / "scores" / "predictions.npy").shape == (90, 3)
 
 
-def test_features_of_edges_are_learnt_from(tmp_path):
+def test_a_model_learns_from_edge_features(tmp_path):
     """A model learns classes from edge features, as node features are noise; the command line gets their width from the data."""
     data, relation = hetero_data(), ("author", "writes", "paper")
     columns, x = data.graph.relations[relation], np.random.default_rng(1).random((90, 3), dtype=np.float32)
@@ -193,7 +193,7 @@ def data_of_one_type(dataset):
     HeteroDataModule(Dataset(name="plain", graph=dataset.graph, x=dataset.x, y=dataset.y), HeteroSampler([2], "paper"))
 
 
-def fit_a_model_of_fewer_vertices():
+def fit_a_model_of_fewer_nodes():
     module = hetero_module(hetero_data())
     fewer = HeteroClassifier(**sizes_of(module) | {"num_nodes": {"subject": 11}, "embeddings": True})
     quiet_trainer().fit(fewer, module)
@@ -217,7 +217,7 @@ def run_in_a_pipeline():
 
 MISTAKES = {
     "no labels": Mistake(
-        lambda: hetero_module(hetero_data(y=None)).num_classes, value="typed", rule="no labels hetero type paper", remedy="give y"
+        lambda: hetero_module(hetero_data(y=None)).num_classes, value="mixed", rule="no labels hetero type paper", remedy="give y"
     ),
     "a relation without edges": Mistake(
         lambda: load(graph=without("of")), value="subject:of:paper", rule="relation no edges learnt", remedy="remove"
@@ -226,12 +226,12 @@ MISTAKES = {
         lambda: load(graph=without(kind="subject")), value="type subject", rule="no nodes learnt", remedy="remove relations"
     ),
     "no splits": Mistake(
-        lambda: load(splits={}), value="'train'", rule="typed no split none", remedy="with_random_splits() --data.splits random ids"
+        lambda: load(splits={}), value="'train'", rule="mixed no split none", remedy="with_random_splits() --data.splits random ids"
     ),
     "an unknown split": Mistake(
         lambda: hetero_module(with_named_splits(hetero_data()), splits="40"),
         value="'40'",
-        rule="splits typed no split train_40 train_20 val_20 test_20",
+        rule="splits mixed no split train_40 train_20 val_20 test_20",
         remedy="--data.splits null random own_hetero",
     ),
     "a sampler of plain graphs": Mistake(
@@ -243,15 +243,15 @@ MISTAKES = {
     "a sampler for seeds of another type": Mistake(
         lambda: HeteroDataModule(hetero_data(), HeteroSampler([2], "author")),
         value="'author'",
-        rule="seed_type typed 'paper'",
+        rule="seed_type mixed 'paper'",
         remedy="sampler data",
     ),
     "data of one type": Mistake(data_of_one_type, value="a Dataset", rule="data name HeteroDataset", remedy="give one"),
     "a model of fewer nodes": Mistake(
-        fit_a_model_of_fewer_vertices, value="{'subject': 11}", rule="model num_nodes typed 12", remedy="data sampler"
+        fit_a_model_of_fewer_nodes, value="{'subject': 11}", rule="model num_nodes mixed 12", remedy="data sampler"
     ),
     "a model without features of edges": Mistake(
-        fit_a_model_without_edge_features, value="{}", rule="model edge_channels typed 'author:writes:paper': 2", remedy="data sampler"
+        fit_a_model_without_edge_features, value="{}", rule="model edge_channels mixed 'author:writes:paper': 2", remedy="data sampler"
     ),
     "batches without a data module": Mistake(
         run_without_a_data_module, value="HeteroClassifier", rule="needs graph", remedy="datamodule=HeteroDataModule("

@@ -56,7 +56,7 @@ def test_every_item_once_and_equal_steps(numbers):
     assert len({batch.address for part in batches for batch in part}) == 8
 
 
-def test_a_loader_goes_on(numbers):
+def test_a_loader_resumes(numbers):
     whole = numbers.make_loader(0, 1, seed=3)
     wanted = items_of(whole) + items_of(whole)
     loader = numbers.make_loader(0, 1, seed=3)

@@ -120,7 +120,7 @@ def test_ranks_have_its_gradient_together(data, arch, ranks, chunk_edges, monkey
     assert_close(found, of_one_batch(data, gnn(arch)))
 
 
-def test_a_boundary_is_what_columns_name_beyond_the_own_vertices(data):
+def test_the_boundary_is_the_sources_that_are_not_own_nodes(data):
     bounds = part.partition_bounds(data.graph, 4)
     assert (bounds[0], bounds[-1], len(bounds)) == (0, 60, 5)
     for rank, (first, last) in enumerate(pairwise(bounds.tolist())):
@@ -142,7 +142,7 @@ def fit(data, epochs=1, model=None, **options):
 
 
 @pytest.mark.promise
-def test_training_learns_and_repeats_to_the_bit(data):
+def test_training_learns_and_is_bit_reproducible(data):
     found = [fit(data, 15, dropout=0.3) for _ in range(2)]
     assert all(trainer.global_step == 15 for _, trainer in found)
     assert float(found[0][1].callback_metrics["train_loss"]) < 0.9  # log(3) = 1.1 without learning

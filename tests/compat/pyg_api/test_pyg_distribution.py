@@ -37,25 +37,25 @@ def uniform_subsets(size):
 
 
 def independent(probabilities):
-    law = Counter()
+    distribution = Counter()
     for drawn in product(range(len(probabilities)), repeat=FANOUT):
-        law[tuple(sorted(drawn))] += math.prod(probabilities[i] for i in drawn)
-    return law
+        distribution[tuple(sorted(drawn))] += math.prod(probabilities[i] for i in drawn)
+    return distribution
 
 
 def one_after_another(weights):
     """Return the distribution of successive sampling by weight without replacement."""
-    law = Counter()
+    distribution = Counter()
     for drawn in permutations(range(len(weights)), FANOUT):
         left, probability = weights.sum(), 1.0
         for i in drawn:
             probability *= weights[i] / left
             left -= weights[i]
-        law[tuple(sorted(drawn))] += probability
-    return law
+        distribution[tuple(sorted(drawn))] += probability
+    return distribution
 
 
-LAWS = {
+DISTRIBUTIONS = {
     "without replacement": ({}, uniform_subsets(DEGREE)),
     "with replacement": ({"replace": True}, independent(np.full(DEGREE, 1 / DEGREE))),
     "weighted": ({"weight_attr": "weight"}, one_after_another(WEIGHTS)),
@@ -65,7 +65,7 @@ LAWS = {
 }
 
 
-def typed(data):
+def hetero(data):
     """Return the graph of ``data`` as a relation between two node types."""
     made = HeteroData({"to": {"num_nodes": COPIES}, "from": {"num_nodes": DEGREE}})
     store = made["from", "leads", "to"]
@@ -74,23 +74,23 @@ def typed(data):
     return made
 
 
-@pytest.mark.parametrize("has_types", [False, True], ids=["plain", "typed"])
-@pytest.mark.parametrize(("options", "law"), LAWS.values(), ids=LAWS)
-def test_the_law_of_a_hop(data, options, law, has_types):
+@pytest.mark.parametrize("has_types", [False, True], ids=["plain", "hetero"])
+@pytest.mark.parametrize(("options", "distribution"), DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+def test_the_distribution_of_a_hop(data, options, distribution, has_types):
     seeds = torch.arange(COPIES)
-    given, nodes = (typed(data), ("to", seeds)) if has_types else (data, seeds)
+    given, nodes = (hetero(data), ("to", seeds)) if has_types else (data, seeds)
     loader = hoptrain.pyg.NeighborLoader(given, [FANOUT], input_nodes=nodes, batch_size=COPIES, **options)
     torch.manual_seed(11)
     found = Counter()
     draws = 0
     while draws < 1_000_000:
         (batch,) = loader
-        store, vertices = (batch["from", "leads", "to"], batch["from"].n_id) if has_types else (batch, batch.n_id - COPIES)
-        kinds = vertices[store.edge_index[0]].view(COPIES, FANOUT).sort(1).values
+        store, global_ids = (batch["from", "leads", "to"], batch["from"].n_id) if has_types else (batch, batch.n_id - COPIES)
+        kinds = global_ids[store.edge_index[0]].view(COPIES, FANOUT).sort(1).values
         codes, times = (kinds * torch.tensor([DEGREE, 1])).sum(1).unique(return_counts=True)
         found.update({divmod(code, DEGREE): number for code, number in zip(codes.tolist(), times.tolist(), strict=True)})
         draws += kinds.numel()
-    assert set(found) <= set(law)
+    assert set(found) <= set(distribution)
     number = sum(found.values())
-    statistic = sum((found[outcome] - number * p) ** 2 / (number * p) for outcome, p in law.items())
-    assert chi2.sf(statistic, len(law) - 1) > 1e-4
+    statistic = sum((found[outcome] - number * p) ** 2 / (number * p) for outcome, p in distribution.items())
+    assert chi2.sf(statistic, len(distribution) - 1) > 1e-4

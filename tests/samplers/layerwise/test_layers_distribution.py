@@ -27,7 +27,7 @@ def edges_into(graph, nodes):
     return np.repeat(np.isin(np.arange(graph.num_nodes), nodes), graph.in_degrees())
 
 
-def law(graph, nodes, norm, power=2, scores=1.0):
+def distribution(graph, nodes, norm, power=2, scores=1.0):
     """Return the probability of each node in one draw for the destinations ``nodes``, with shape (V,)."""
     sums = np.bincount(graph.indices, np.where(edges_into(graph, nodes), entries(graph, norm) ** power, 0), graph.num_nodes) * scores
     return sums / sums.sum()
@@ -47,7 +47,7 @@ def draw_counts(graph, sampler, nodes, q, batches):
     return counts
 
 
-def check_law(graph, sampler, nodes, q, batches=150):
+def check_distribution(graph, sampler, nodes, q, batches=150):
     """Check the counts of drawn nodes against the distribution by a chi-square test."""
     counts = draw_counts(graph, sampler, nodes, q, batches)
     expected = counts.sum() * q
@@ -102,17 +102,17 @@ SEEDS = np.arange(0, 60, 7)
 
 @pytest.mark.parametrize("norm", ["mean", "gcn"])
 def test_ladies_draws_by_the_squares_of_the_layers_columns(small, norm):
-    check_law(small, LadiesSampler([400], norm), SEEDS, law(small, SEEDS, norm))
+    check_distribution(small, LadiesSampler([400], norm), SEEDS, distribution(small, SEEDS, norm))
 
 
 @pytest.mark.parametrize("norm", ["mean", "gcn"])
 def test_fastgcn_draws_by_the_squares_of_all_columns(small, norm):
     everyone = np.arange(60)  # all nodes are seeds, so that every drawn node is visible
-    check_law(small, FastGCNSampler([2000], norm), everyone, law(small, everyone, norm))
+    check_distribution(small, FastGCNSampler([2000], norm), everyone, distribution(small, everyone, norm))
 
 
 def test_fastgcn_draws_the_same_for_any_destinations(small):
-    everyone, q = np.arange(60), law(small, np.arange(60), "mean")
+    everyone, q = np.arange(60), distribution(small, np.arange(60), "mean")
     seen = {}
     for seeds in (everyone, everyone[40:]):
         block = FastGCNSampler([50]).sample(small, seeds).blocks[0]
@@ -128,17 +128,17 @@ def test_asgcn_draws_by_transition_probability_times_score(small, with_scores):
     scores[0] = 1
     if with_scores:
         sampler.set_scores(scores * 12)  # only ratios of scores count
-    check_law(small, sampler, SEEDS, law(small, SEEDS, "mean", power=1, scores=scores))
+    check_distribution(small, sampler, SEEDS, distribution(small, SEEDS, "mean", power=1, scores=scores))
 
 
-def test_a_score_of_zero_leaves_a_vertex_in_reach():
+def test_a_node_with_score_0_can_be_drawn():
     graph = Graph.from_edges([0, 1], [2, 2])
     sampler, drawn = ASGCNSampler([1 << 18]), np.zeros(2)
     sampler.set_scores(np.array([0.0, 1.0, 1.0]))
     for batch in range(4):
         sampled = sampler.sample(graph, np.array([2]), batch=batch)
-        for vertex, count in zip(sampled.node_ids.tolist(), sampled.extra["draws0"].tolist(), strict=True):
-            drawn[vertex % 2] += count if vertex < 2 else 0
+        for node, count in zip(sampled.node_ids.tolist(), sampled.extra["draws0"].tolist(), strict=True):
+            drawn[node % 2] += count if node < 2 else 0
     assert drawn.sum() == 1 << 20
     assert 0 < drawn[0] < 40  # 16 expected: 2**-16 of the draws
 
@@ -155,17 +155,17 @@ WRONG = [
     ("uniform", lambda: UniformLadies([400]), "mean"),
     ("another norm", lambda: LadiesSampler([400], "gcn"), "mean"),
     ("not squared", lambda: ASGCNSampler([400]), "mean"),
-    ("every layer's law", lambda: FastGCNSampler([400]), "mean"),
+    ("every layer's distribution", lambda: FastGCNSampler([400]), "mean"),
 ]
 
 
 @pytest.mark.parametrize(("make", "norm"), [wrong[1:] for wrong in WRONG], ids=[wrong[0] for wrong in WRONG])
-def test_a_wrong_law_is_told_from_the_right_one(small, make, norm):
+def test_a_wrong_distribution_is_found(small, make, norm):
     with pytest.raises(AssertionError):
-        check_law(small, make(), SEEDS, law(small, SEEDS, norm))
+        check_distribution(small, make(), SEEDS, distribution(small, SEEDS, norm))
 
 
-def test_draws_that_do_not_follow_the_weights_are_told(small, monkeypatch):
+def test_draws_that_do_not_follow_the_weights_are_found(small, monkeypatch):
     """The checks of distributions fail for a sampler with the right weights and uniform draws, as in published GPU code."""
 
     def draw_uniformly(candidates, prefix, words, draws):
@@ -175,7 +175,7 @@ def test_draws_that_do_not_follow_the_weights_are_told(small, monkeypatch):
 
     monkeypatch.setattr(layerwise.kernels, "draw", draw_uniformly)
     with pytest.raises(AssertionError):
-        check_law(small, LadiesSampler([400]), SEEDS, law(small, SEEDS, "mean"))
+        check_distribution(small, LadiesSampler([400]), SEEDS, distribution(small, SEEDS, "mean"))
     with pytest.raises(AssertionError):
         check_unbiased(small, LadiesSampler([40, 40]), SEEDS, "mean")
 
@@ -212,13 +212,13 @@ def test_one_draw_has_the_mean_one_over_all_outcomes():
     """The mean of an edge's weight over all draws is 1: a draw of node u gives its edges the weight 1 / q(u)."""
     graph = Graph.from_edges([1, 2, 3, 4, 4, 5, 6, 1], [0, 0, 0, 0, 7, 7, 7, 1])
     seeds, workspace = np.array([0, 7]), Workspace()
-    q, total, seen = law(graph, seeds, "mean"), np.zeros(graph.num_edges), set()
+    q, total, seen = distribution(graph, seeds, "mean"), np.zeros(graph.num_edges), set()
     for batch in range(200):
         block = LadiesSampler([1]).sample(graph, seeds, batch=batch, workspace=workspace).blocks[0]
-        vertex = int(graph.indices[block.edge_ids[0]])
-        if vertex not in seen:
-            seen.add(vertex)
-            total[block.edge_ids] += q[vertex] * block.weights
+        node = int(graph.indices[block.edge_ids[0]])
+        if node not in seen:
+            seen.add(node)
+            total[block.edge_ids] += q[node] * block.weights
     assert seen == {1, 2, 3, 4, 5, 6}
     np.testing.assert_allclose(total, edges_into(graph, seeds), atol=1e-6)
 
@@ -232,7 +232,7 @@ def estimates_of_sum(graph, sampler, seeds, x, batches):
     return np.array(found)
 
 
-def test_variances_are_those_of_the_laws():
+def test_variances_are_those_of_the_distributions():
     """LADIES has a far smaller variance than FastGCN and uniform draws if few hubs feed the destinations, a tenth of the nodes.
 
     With f(u) the sum of A[v, u] x[u] over the destinations, a mean over t draws of f / q has the variance (sum of f**2 / q - (sum of f)**2)
@@ -244,13 +244,13 @@ def test_variances_are_those_of_the_laws():
     graph, seeds = Graph.from_edges(src.ravel(), np.repeat(np.arange(400), 10), 400), np.arange(40)
     x = rng.random(400) + 0.5
     f = np.bincount(graph.indices, np.where(edges_into(graph, seeds), entries(graph, "mean") * x[graph.indices], 0), 400)
-    laws = {
-        FastGCNSampler: law(graph, np.arange(400), "mean"),
-        LadiesSampler: law(graph, seeds, "mean"),
+    distributions = {
+        FastGCNSampler: distribution(graph, np.arange(400), "mean"),
+        LadiesSampler: distribution(graph, seeds, "mean"),
         UniformLadies: (f > 0) / (f > 0).sum(),
     }
     found = {}
-    for make, q in laws.items():
+    for make, q in distributions.items():
         expected = ((f[q > 0] ** 2 / q[q > 0]).sum() - f.sum() ** 2) / 100
         estimates = estimates_of_sum(graph, make([100]), seeds, x, 1500)
         found[make] = estimates.var(ddof=1)

@@ -53,9 +53,9 @@ def assert_rates(counts, batches, rates, slack=1.0):
 
 def node_rates(graph, budget):
     """Return the probability that a node is in a subgraph, and that a pair is."""
-    law = (means(graph) ** 2).sum(0)
-    law /= law.sum()
-    alone, pair = (1 - law) ** budget, (1 - law[:, None] - law) ** budget
+    distribution = (means(graph) ** 2).sum(0)
+    distribution /= distribution.sum()
+    alone, pair = (1 - distribution) ** budget, (1 - distribution[:, None] - distribution) ** budget
     return 1 - alone, 1 - alone[:, None] - alone + pair
 
 
@@ -72,15 +72,15 @@ def test_the_edge_sampler_draws_pairs_by_inverse_degrees():
     """The edge sampler with one edge per subgraph draws a pair with a probability proportional to 1 / d(u) + 1 / d(v)."""
     graph, batches = skewed(), 6000
     degrees = graph.in_degrees()
-    counts, law = np.zeros((16, 16)), np.zeros((16, 16))
+    counts, distribution = np.zeros((16, 16)), np.zeros((16, 16))
     sampler = SaintEdgeSampler(1, normalise=False).prepare(graph, np.arange(16))
     for batch in range(batches):
         u, v = sorted(sampler.sample(graph, ONE, batch=batch).node_ids)
         counts[u, v] += 1
     dst = np.repeat(np.arange(16), degrees)
-    law[np.minimum(graph.indices, dst), np.maximum(graph.indices, dst)] = 1 / degrees[graph.indices] + 1 / degrees[dst]
-    uniform = (law > 0) / (law > 0).sum()
-    assert_rates(counts, batches, law / law.sum())
+    distribution[np.minimum(graph.indices, dst), np.maximum(graph.indices, dst)] = 1 / degrees[graph.indices] + 1 / degrees[dst]
+    uniform = (distribution > 0) / (distribution > 0).sum()
+    assert_rates(counts, batches, distribution / distribution.sum())
     with pytest.raises(AssertionError):
         assert_rates(counts, batches, uniform)
 
@@ -135,7 +135,7 @@ def powerlaw(num_nodes=1200):
 
 @pytest.mark.parametrize("sampler", [SaintNodeSampler(66), SaintEdgeSampler(35), SaintWalkSampler(24)], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("every", [1, 3])
-def test_sums_over_five_percent_of_the_vertices(sampler, every):
+def test_sums_over_five_percent_of_the_nodes(sampler, every):
     """Averaged over all sampled nodes, the mean aggregation and the mean loss are within 1 % of the exact values."""
     graph = powerlaw()
     split = np.arange(0, graph.num_nodes, every)

@@ -22,14 +22,14 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def parted(data, tmp_path_factory):
+def partitioned(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("partitioned") / "parts"
     write_partition(data, folder, 3, "range", graph="partitioned")
     return folder
 
 
-def test_a_machine_has_its_edges_alone(data, parted):
-    found = open_partition(parted)
+def test_a_machine_has_its_edges_alone(data, partitioned):
+    found = open_partition(partitioned)
     assert found.data.splits["train"].tolist() == list(range(9))
     assert found.data.graph.in_degrees().tolist() == data.graph.in_degrees().tolist()
     assert found.data.graph.num_edges == sum(found.columns(part).graph.num_edges for part in range(3)) == 300
@@ -39,14 +39,14 @@ def test_a_machine_has_its_edges_alone(data, parted):
         assert sorted(columns.graph.destinations().tolist()) == np.repeat(own, data.graph.in_degrees()[own]).tolist()
         assert columns.graph.weights.sum() == pytest.approx(data.graph.weights[np.isin(data.graph.destinations(), own)].sum())
     assert (
-        Dataset.open(parted / GRAPH).graph.num_edges == 0
+        Dataset.open(partitioned / GRAPH).graph.num_edges == 0
     )  # opened as a data set, the graph has no edges, since they are in the partitions
 
 
-def test_what_needs_all_edges_is_refused(parted):
-    graph = pickle.loads(pickle.dumps(open_partition(parted).data.graph))
+def test_what_needs_all_edges_is_refused(partitioned):
+    graph = pickle.loads(pickle.dumps(open_partition(partitioned).data.graph))
     for what in ("indices", "weights"):
-        with refused(str(parted), "partitioned graph machine all edges", "write whole hoptrain partition --graph"):
+        with refused(str(partitioned), "partitioned graph machine all edges", "write whole hoptrain partition --graph"):
             getattr(graph, what)
     assert (graph.num_nodes, graph.num_edges, graph.edge_ids) == (50, 300, None)
 
@@ -60,7 +60,7 @@ def test_whether_any_edge_has_a_weight_is_known_everywhere(data, tmp_path, weigh
     assert pickle.loads(pickle.dumps(open_partition(tmp_path / "parts").data.graph)).has_weight is (weight != 0)
 
 
-def test_what_cannot_be_parted(data, tmp_path):
+def test_graphs_that_cannot_be_partitioned(data, tmp_path):
     with refused("'part'", "graph one", "replicated, partitioned"):
         write_partition(data, tmp_path / "parts", 3, graph="part")
     edges = Dataset(name="made", graph=data.graph, x=data.x, edge_attr=np.zeros((300, 2)))

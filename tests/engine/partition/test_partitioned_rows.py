@@ -75,16 +75,16 @@ def test_rows_come_in_the_fewest_bytes(parts, data, windows, number):
             assert np.array_equal(found.view(np.float32), data.x[ids])
         return exchange.num_sent, exchange.num_rounds, rounds.num_fetched
 
-    told = in_threads([lambda machine=machine: run(machine) for machine in range(number)])
+    results = in_threads([lambda machine=machine: run(machine) for machine in range(number)])
     owner = open_partition(parts / str(number)).owner
     foreign = sum(int((owner(ids) != machine).sum()) for machine in range(number) for ids in wanted[machine] if len(ids))
     rounds = len(windows) + 1
-    assert sum(sent for sent, _, _ in told) == foreign * (ROW_BYTES + ID_BYTES) + rounds * number * (number - 1) * HEAD_BYTES
-    assert [made for _, made, _ in told] == [rounds] * number
-    assert sum(fetched for _, _, fetched in told) == foreign
+    assert sum(sent for sent, _, _ in results) == foreign * (ROW_BYTES + ID_BYTES) + rounds * number * (number - 1) * HEAD_BYTES
+    assert [made for _, made, _ in results] == [rounds] * number
+    assert sum(fetched for _, _, fetched in results) == foreign
 
 
-def test_a_machine_that_is_in_an_earlier_run_is_told(parts):
+def test_a_machine_of_an_earlier_run_is_named(parts):
     machines, exchanges = machines_of(parts, 2), LocalExchange.among(2)
     wanted = np.arange(NUMBER, dtype=np.int32)
 
@@ -132,7 +132,7 @@ def test_ranks_take_rows_together_as_often_as_each_needs(parts, data, ranks_each
     assert all(in_threads([lambda rank=rank: run(rank) for rank in range(2 * ranks_each)]))
 
 
-def test_a_carrier_exchanges_for_another_process():
+def test_a_communication_process_exchanges_for_another_process():
     made, locals_ = [], LocalExchange.among(2)
     for local in locals_:
         letters, answers = SharedMessageSlot.make(), SharedMessageSlot.make()
@@ -155,14 +155,14 @@ def test_a_carrier_exchanges_for_another_process():
     made[1][0].put(-1, [np.empty(0, np.uint8)] * 2)  # also ends the other thread
 
 
-def test_a_carrier_that_does_not_answer_is_named():
+def test_a_communication_process_that_does_not_answer_is_named():
     letters, answers, nothing = SharedMessageSlot.make(), SharedMessageSlot.make(), [np.empty(0, np.uint8)] * 2
     with refused("0.2 s", "rows other machines makes progress", "hoptrain explain rows"):
         CommProcessExchange(0, 2, letters, answers, os.getpid(), 0.2).exchange(nothing)
-    with subprocess.Popen(["sleep", "60"]) as carrier:
-        carrier.kill()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        process.kill()
         with refused("process", "exchanges rows machines killed", "hoptrain explain rows"):
-            CommProcessExchange(0, 2, letters, answers, carrier.pid, 20.0).exchange(nothing)
+            CommProcessExchange(0, 2, letters, answers, process.pid, 20.0).exchange(nothing)
 
 
 def test_one_machine_with_all_parts_asks_nobody(parts, data):
@@ -172,7 +172,7 @@ def test_one_machine_with_all_parts_asks_nobody(parts, data):
     assert found.num_features == 3
 
 
-def told_by(parts, monkeypatch, folders, machines):
+def reported_by(parts, monkeypatch, folders, machines):
     """Return each rank's machine, its ranks, and its partition, or its error; rank r has ``folders[r]`` on ``machines[r]``."""
     local = threading.local()
     monkeypatch.setattr(rows_module, "machine", lambda: local.machine)
@@ -193,10 +193,10 @@ def told_by(parts, monkeypatch, folders, machines):
 
 
 def test_machines_have_the_parts_of_their_numbers(parts, monkeypatch):
-    assert told_by(parts, monkeypatch, [parts / "2"] * 4, ["b", "a", "b", "a"]) == [
+    assert reported_by(parts, monkeypatch, [parts / "2"] * 4, ["b", "a", "b", "a"]) == [
         (0, [[0, 2], [1, 3]], (0, 30)), (1, [[0, 2], [1, 3]], (30, 60)), (0, [[0, 2], [1, 3]], (0, 30)), (1, [[0, 2], [1, 3]], (30, 60)),
     ]  # fmt: skip
-    assert told_by(parts, monkeypatch, [parts / "3"] * 2, ["a", "a"]) == [(0, [[0, 1]], [0, 1, 2])] * 2
+    assert reported_by(parts, monkeypatch, [parts / "3"] * 2, ["a", "a"]) == [(0, [[0, 1]], [0, 1, 2])] * 2
 
 
 def folder_with(parts, kept, path):
@@ -210,22 +210,22 @@ def folder_with(parts, kept, path):
 
 def test_machines_that_do_not_fit_are_named(parts, monkeypatch, tmp_path):
     three, two = parts / "3", parts / "2"
-    assert set(told_by(parts, monkeypatch, [three] * 2, "ab")) == {
+    assert set(reported_by(parts, monkeypatch, [three] * 2, "ab")) == {
         f"{three} has 3 partitions, but the run 2 machines: each machine has one of them; start 3 machines, or partition the data again with "
         "'hoptrain data partition --parts 2'"
     }
-    [found] = set(told_by(parts, monkeypatch, [two, three], "ab"))
+    [found] = set(reported_by(parts, monkeypatch, [two, three], "ab"))
     assert found.startswith("rank 1 on hostb has a partition count of 3, but rank 0 on hosta 2: all machines need the same")
     first, second = folder_with(parts, [0], tmp_path / "0"), folder_with(parts, [1], tmp_path / "1")
-    assert told_by(parts, monkeypatch, [first, second], "ab") == [(0, [[0], [1]], (0, 30)), (1, [[0], [1]], (30, 60))]
-    for told in told_by(parts, monkeypatch, [second, first], "ab"):
-        assert re.fullmatch("rank 0 on hosta has no part-0 in .*: it is machine 0 of 2; copy it there", told)
-    for told in told_by(parts, monkeypatch, [second] * 2, "aa"):
-        assert re.search("has no part-0 .*: a single machine needs all partitions", told)
+    assert reported_by(parts, monkeypatch, [first, second], "ab") == [(0, [[0], [1]], (0, 30)), (1, [[0], [1]], (30, 60))]
+    for message in reported_by(parts, monkeypatch, [second, first], "ab"):
+        assert re.fullmatch("rank 0 on hosta has no part-0 in .*: it is machine 0 of 2; copy it there", message)
+    for message in reported_by(parts, monkeypatch, [second] * 2, "aa"):
+        assert re.search("has no part-0 .*: a single machine needs all partitions", message)
     with refused(str(tmp_path / "none"), "no partition's folder machine needs", "part-0 to part-1 copy"):
         PartitionedFeatures(open_partition(folder_with(parts, [], tmp_path / "none")))
     monkeypatch.setattr(rows_module, "version", lambda name: threading.current_thread().name)
-    assert "has hoptrain 1, but rank 0 on hosta 0" in told_by(parts, monkeypatch, [two] * 2, "ab")[0]
+    assert "has hoptrain 1, but rank 0 on hosta 0" in reported_by(parts, monkeypatch, [two] * 2, "ab")[0]
 
 
 def test_what_takes_slots_of_a_cache(parts):
