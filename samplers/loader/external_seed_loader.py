@@ -14,6 +14,7 @@ from hoptrain.engine import InputError, WorkerOptions
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.options import DEFAULTS
+from hoptrain.engine.queue.ring import Recycled
 from hoptrain.samplers.batch.minibatch import SampledBatch, dotted, named
 from hoptrain.samplers.batch.transfer import release_copied
 from hoptrain.samplers.buffers.workspace import Workspace
@@ -98,15 +99,16 @@ class ExternalSeedLoader:
         self._work = work
         self._schedule.begin(place.seed, place.num_steps)
         self._iteration += 1
+        begun = partial(self._begun, self._maker.memory)
         if self._workers or self._options is not None or is_ahead or items_of is not None:
             find = partial(_items_asked_by, made) if items_of is None else lambda _, index: items_of(index)
             under_way = deque[tuple[Index, Array]]()
             steps, to_count = self._steps(indices, find, under_way), self._steps(counted, find, deque(maxlen=0))
-            hooks = BatchHooks(self._received, self._begun, lambda batch, device: PreparedBatch(batch, _rows_in(batch), on_device=device))
+            hooks = BatchHooks(self._received, begun, lambda batch, device: PreparedBatch(batch, _rows_in(batch), on_device=device))
             batches = self._maker.run(place.epoch, steps, hooks, is_ahead=is_ahead, state=work.state, counted=to_count)
             sources = self._known(batches, under_way)
         else:
-            sources = self._asked(place.epoch, indices)
+            sources = self._asked(place.epoch, indices, begun)
         return self._batches(self._iteration, sources, made)
 
     def _batches(
@@ -136,12 +138,14 @@ class ExternalSeedLoader:
                 yield batch
                 del batch
 
-    def _asked(self, epoch: int, indices: Iterable[Index]) -> Generator[tuple[Index, BatchSource]]:
+    def _asked(
+        self, epoch: int, indices: Iterable[Index], begun: Callable[[int, int, bool], PreparedBatch]
+    ) -> Generator[tuple[Index, BatchSource]]:
         """Yield a source for each batch. It samples in this process when the loader calls it; the structure of the batch stays in the workspace."""
 
         def sampled(step: int, items: Array) -> PreparedBatch:
             self._schedule.give(step, items)
-            return self._begun(epoch, step, False)
+            return begun(epoch, step, False)
 
         for step, index in enumerate(indices):
             yield index, BatchSource(partial(sampled, step))
@@ -164,13 +168,12 @@ class ExternalSeedLoader:
         with closing(batches):
             yield from map(source, batches)  # map keeps no reference to a batch while it waits for the next one
 
-    def _begun(self, epoch: int, step: int, is_ahead: bool) -> PreparedBatch:
+    def _begun(self, memory: Recycled, epoch: int, step: int, is_ahead: bool) -> PreparedBatch:
         """Sample the batch of a step whose items are known, and start gathering its rows in other threads; with ``is_ahead``, also finish gathering."""
         if is_ahead:
             self._task.workspace.take_turns()  # uses a second workspace, since the consumer still has the structure of the previous batch
         batch = self._task.sampled(epoch, step)
-        assert self._maker is not None
-        made = PreparedBatch(batch.out_of(self._task.graph), *self._task.start_rows(batch, self._maker.memory))
+        made = PreparedBatch(batch.out_of(self._task.graph), *self._task.start_rows(batch, memory))
         if is_ahead:
             made.finish()
         return made

@@ -1,6 +1,6 @@
 """``BatchMaker``, which chooses how a loader's batches are made: by a GPU, worker processes, threads, or the consumer's thread.
 
-All loaders use it: ``SampleLoader``, the loader of pipeline chunks, those of items, and those of ``hoptrain.pyg`` and ``hoptrain.dgl``.
+``SampleLoader``, the loader of pipeline chunks, and those of ``hoptrain.pyg`` and ``hoptrain.dgl`` use it; so do loaders of items, with workers.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class BatchMaker:
 
     def __init__(
         self,
-        task: FeedTask | None,
+        task: FeedTask,
         *,
         num_workers: int = 0,
         worker_options: WorkerOptions = DEFAULTS,
@@ -118,7 +118,7 @@ class BatchMaker:
         """Initialise; nothing is started yet.
 
         Args:
-            task: task that makes a batch in the arrays of a queue slot; None if the loader makes all batches with ``BatchHooks.here``.
+            task: task that makes a batch in the arrays of a queue slot.
             num_workers: number of worker processes.
             worker_options: options of the workers' queue.
             on_map: function that is called with each mapping of a slot in this process, (bytes,) uint8.

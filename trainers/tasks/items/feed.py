@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Address, InputError
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.queue.ahead import Batch
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.engine.schedule import Schedule
 from hoptrain.samplers.loader.epochs import EpochLoader
@@ -84,22 +83,18 @@ class ItemLoader(EpochLoader[ItemBatch]):
         if not num_workers and worker_options != DEFAULTS:
             raise InputError("queue with num_workers 0: its options apply only to workers; leave queue out")
         super().__init__(schedule, num_workers)
-        self._collate, self._joined, self._queue = collate, joined, worker_options
+        self._collate, self._joined, self._queue = collate, joined if num_workers else None, worker_options
 
     def _run(self, epoch: int, steps: range) -> Iterator[ItemBatch]:
-        if self._maker is None:
-            task = None if self._joined is None else ItemTask(self._joined[0], self.schedule)
-            self._maker = BatchMaker(task, num_workers=self.num_workers, worker_options=self._queue)
-        made: Iterator[tuple[Any, Tensor]] = self._maker.run(epoch, steps, BatchHooks(self._received, self._collated))
+        if self._joined is None:
+            made = (self._collate(self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)) for step in steps)
+        else:
+            join, to_tensors = self._joined
+            if self._maker is None:
+                self._maker = BatchMaker(ItemTask(join, self.schedule), num_workers=self.num_workers, worker_options=self._queue)
+            made = self._maker.run(epoch, steps, BatchHooks(lambda batch: to_tensors(batch[0])))
         for step in steps:
             yield ItemBatch(*next(made), self.schedule.num_step_items(step), self.schedule.address(epoch, step))
-
-    def _received(self, batch: Batch) -> tuple[Any, Tensor]:
-        assert self._joined is not None
-        return self._joined[1](batch[0])
-
-    def _collated(self, epoch: int, step: int, _: bool) -> tuple[Any, Tensor]:
-        return self._collate(self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step))
 
 
 class Items(Protocol):
