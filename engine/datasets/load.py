@@ -62,8 +62,8 @@ def load_hetero_dataset(
     """Open a data set with a heterogeneous graph; ``load_dataset`` describes where it is searched for and cached.
 
     A ``.npz`` file has the arrays ``rel_A__B_indptr`` and ``rel_A__B_indices`` for each relation (A, "to", B): its edges in CSC form, sorted by destination;
-    ``rel_A__NAME__B_`` gives it another name. ``TYPE_x`` are the features of a type, and ``y`` (-1 for no label), ``train_mask``, ``val_mask`` and ``test_mask``
-    are those of the target type. The JSON text ``meta`` has ``node_types`` (the number of nodes of each type) and ``target`` (the target type).
+    ``rel_A__NAME__B_`` gives it another name. ``TYPE_x`` are the features of a type, and ``y`` (-1 for no label), ``train_mask``, ``val_mask`` and
+    ``test_mask`` are those of the target type. The JSON text ``meta`` has ``node_types`` (the number of nodes of each type) and ``target``, that type.
 
     Args:
         name: name of a data set in the registry or of a file or folder in ``root``, or a path.

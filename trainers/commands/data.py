@@ -234,14 +234,22 @@ def _convert_tables(args: argparse.Namespace) -> int:
     data.save(out, features=args.features)
     if ids is not None:
         write_ids(out, ids)
-    print(
-        f"{out}: {data}" if isinstance(data, Dataset) else aligned(_wrapped([["folder", str(out)], *_of_types(data), *_split_facts(data)]))
-    )
+    what = str(data) if isinstance(data, Dataset) else aligned(_wrapped([["folder", str(out)], *_of_types(data), *_split_facts(data)]))
+    print(printable(f"{out}: {what}" if isinstance(data, Dataset) else what, keep="\n"))
     lines = [*import_tables.left_out(bad), *import_tables.of_columns(data), *label_notes(data.y, data.num_classes)]
+    lines += [] if isinstance(data, Dataset) else _without_features(data, args.like)
     of = "" if isinstance(data, Dataset) else f" of type {data.seed_type}"
     lines += [] if ids is None else [f"wrote the id that each node{of} has in your tables: {out / IDS}"]
     print("\n".join(map(printable, [*lines, *import_tables.next_steps(out, data, args.like)])))
     return 0
+
+
+def _without_features(data: HeteroDataset, like: str | None) -> list[str]:
+    """Return a line for each node type without features, whose nodes the model knows by their numbers."""
+    how = "the model learns embeddings of its nodes, so it cannot predict on others; to avoid this, give the table a feature, such as a constant"
+    if like is not None:
+        how = f"embeddings are those of the training, so its table must have the rows of {like}, in the same order"
+    return [f"type {kind} has no features: {how}" for kind in data.graph.num_nodes if kind not in data.x]
 
 
 def facts(data: Dataset) -> list[list[str]]:
