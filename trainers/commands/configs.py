@@ -130,10 +130,18 @@ def with_run_config(arguments: Sequence[str]) -> list[str]:
     """Return a command's arguments. If ``--config`` is missing, add the configuration of the run that wrote the checkpoint (except for ``fit``).
 
     A run saves its ``config.yaml`` in the parent of the checkpoints' folder.
+
+    Raises:
+        InputError: the configuration is missing, and the checkpoint is not a file.
     """
     options = dict(options_of(arguments))
-    checkpoint = Path(options.get("--ckpt_path", "")).absolute()
-    if arguments[0] == "fit" or "--config" in options or "-c" in options or not checkpoint.is_file():
+    given = options.get("--ckpt_path", "last")
+    checkpoint = Path(given).absolute()
+    if arguments[0] == "fit" or "--config" in options or "-c" in options or given in ("", "last", "best"):
         return list(arguments)
+    if not checkpoint.is_file():
+        raise InputError(
+            f"--ckpt_path is {given}: it must be a file; give the path of an existing checkpoint, such as one in runs/version_0/checkpoints"
+        )
     config = checkpoint.parent.parent / "config.yaml"
     return [arguments[0], *(["--config", str(config)] if config.is_file() else []), *arguments[1:]]
