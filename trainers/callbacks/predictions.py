@@ -205,35 +205,46 @@ def read_nodes(path: Path, data: Any) -> Array:
     Raises:
         InputError: the file cannot be read, or an id is unknown.
     """
+    first, has_header = "", False
     try:
-        given = (
-            np.array(map_npy(path))
-            if path.suffix == ".npy"
-            else _texts(table := Table(path), "id" if "id" in table.names else table.names[0])
-        )
+        if path.suffix == ".npy":
+            given = np.array(map_npy(path))
+        else:
+            table = Table(path)
+            column = "id" if "id" in table.names else table.names[0]
+            first, has_header = table.doubted.get(column, ""), table.has_header
+            given = _texts(table, column)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"--nodes {path} cannot be read ({one_line(error)}): give a .npy, .csv, .txt or .parquet file of ids") from None
-    return given if given.dtype != object and own_ids(data) is None else numbers_of(given, data, f"--nodes {path}")
+    return given if given.dtype != object and own_ids(data) is None else numbers_of(given, data, f"--nodes {path}", first, has_header)
 
 
-def numbers_of(ids: Array, data: Any, source: str) -> Array:
+def numbers_of(ids: Array, data: Any, source: str, first: str = "", has_header: bool = False) -> Array:
     """Return the node numbers (N,) int64 that a data set uses for ids (N,), which may be strings.
 
     Args:
         ids: ids as in the tables of the data set, or node numbers if it has no other ids.
         data: the data set.
         source: where the ids are from, for messages.
+        first: first cell of a file, if it may be a column name or an id.
+        has_header: True if ``first`` was read as a column name.
 
     Raises:
-        InputError: an id is unknown.
+        InputError: an id is unknown, or ``first`` was read as a column name and is an id.
     """
     own = own_ids(data)
     number_of: Callable[[str], int | None] = _whole_number if own is None else {str(id): number for number, id in enumerate(own)}.get
     numbers = [number_of(str(id)) for id in ids]
+    if has_header and number_of(first) is not None:
+        raise InputError(
+            f"{source} begins with {first}: it was read as a column name, but is also the id of a node; write the line id above it"
+        )
     if None in numbers:
-        raise InputError(f"{source} has {ids[numbers.index(None)]!s}: {data.name} has no node with this id; drop it")
+        wrong = str(ids[numbers.index(None)])
+        remedy = "if it is a column name, replace it by id; else drop it" if wrong == first else "drop it"
+        raise InputError(f"{source} has {wrong}: {data.name} has no node with this id; {remedy}")
     return np.array(numbers, np.int64)
 
 

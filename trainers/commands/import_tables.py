@@ -13,6 +13,7 @@ from hoptrain.engine.datasets import list_datasets
 from hoptrain.engine.datasets.load import load_any
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.encodings import Missing, encodings_in
+from hoptrain.engine.datasets.tables.plain import LABEL_NAMES
 from hoptrain.engine.datasets.tables.reading import Reading
 from hoptrain.engine.errors import InputError, an, join_limited, printable
 from hoptrain.engine.features.checks import label_notes
@@ -180,15 +181,18 @@ def left_out(bad: BadRows) -> list[str]:
 
 
 def of_columns(data: BaseDataset) -> list[str]:
-    """Return lines that tell the user how text columns were converted to numbers, and which values fill missing cells."""
+    """Return lines that tell the user which columns are features, how texts became numbers, and which values fill missing cells."""
     own = data.contents()
     keys = [("x" if kind == "" else kind, kind or "nodes") for kind in own.num_nodes]
     for relation in own.relations:
         name = "" if relation == ONLY else relation_name(relation)
         keys += [(name or "edge_attr", name or "edges"), (f"known.{name}" if name else "known", name or "edges")]
     lines = []
+    if data.y is None and any(encodings_in(data.meta, what) for what, _ in keys):
+        lines = [f"no labels: a column of labels must be named {LABEL_NAMES}; if one of the features of nodes is it, rename the column"]
     for what, of in keys:
         columns = encodings_in(data.meta, what)
+        lines += [f"features of {of}: {join_limited(columns)}"] if columns and what[:5] != "known" else []
         numbers = {name: own for name, own in columns.items() if own.kind == "number"}
         lines += [f"column {name} of {of}: {own.told()}" for name, own in columns.items() if name not in numbers and what[:5] != "known"]
         filled = [f"{name} ({own.missing:,} with {own.fill:g})" for name, own in numbers.items() if own.missing and own.fill is not None]

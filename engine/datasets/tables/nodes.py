@@ -26,6 +26,7 @@ class NodeTable:
 
     Attributes:
         path: path of the file.
+        table: the file's ``Table``.
         ids: (N,) ids of the nodes: distinct, non-empty texts.
         places: (N,) line or row number of each node in the file.
         texts: the columns ``label``, ``split`` and ``train_mask`` and so on as texts (N,), if present.
@@ -41,7 +42,7 @@ class NodeTable:
         Raises:
             InputError: there is no column ``id``, the columns differ from those of ``reading.like``, or ``bad`` raises for a row.
         """
-        self.path, self.unit, self._bad, self._table = table.path, table.unit, bad, table
+        self.path, self.unit, self._bad, self.table = table.path, table.unit, bad, table
         if "id" not in table.names:
             raise InputError(f"{table.path} has no column id: a node table needs one, and has {', '.join(table.names)}; correct the header")
         others = [name for name in table.names if name != "id" and name not in KNOWN]
@@ -86,7 +87,7 @@ class NodeTable:
             InputError: there are such rows, and bad rows may be neither reported nor left out.
         """
         self._bad.add(self.path, places, f"{column} is", values, rule)
-        self._bad.end(self.path, self.unit, self._table.num_rows)
+        self._bad.end(self.path, self.unit, self.table.num_rows)
 
 
 def labels_of(table: NodeTable, reading: Reading = AS_THEY_ARE) -> tuple[Array, list[str] | None]:
@@ -239,6 +240,11 @@ class NodeIndex:
         good = np.array([WHOLE.fullmatch(text) is not None for text in texts], bool)
         return np.where(good, texts, "-1").astype(np.int64), good
 
+    def numbers(self, texts: Array) -> Array:
+        """Return the node numbers (N,) int64 of ids that are given as texts (N,), -1 for unknown ids. Call it after ``close``."""
+        ids, good = self.as_ids(texts)
+        return np.where(good, self.codes(ids), -1)
+
     def rule(self) -> str:
         """Return the rule for ids, for messages."""
         return f"{self.source} has rows 0 to {self._count - 1}" if self._index is None else f"no node of {self.source} has this id"
@@ -256,7 +262,6 @@ def _ranks_in(ids: Array) -> Callable[[Array], Array]:
 
 def numbers_of(texts: Array, node_index: NodeIndex, table: NodeTable) -> Array:
     """Return the node numbers (N,) of a table's rows. Rows with unknown ids are reported and get -1."""
-    ids, good = node_index.as_ids(texts)
-    numbers = np.where(good, node_index.codes(ids), -1)
+    numbers = node_index.numbers(texts)
     table.report(table.places[numbers < 0], "id", texts[numbers < 0], f"{node_index.rule()}; add it there, or drop the row")
     return numbers

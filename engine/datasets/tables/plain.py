@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import shutil
 import tempfile
 from collections import defaultdict
@@ -20,6 +21,7 @@ from hoptrain.engine.datasets.source import RANDOM_SPLIT, narrow_features
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
 from hoptrain.engine.datasets.tables.edges import EdgeColumns, edge_pieces, features_of
 from hoptrain.engine.datasets.tables.encodings import Encoding, encodings_in
+from hoptrain.engine.datasets.tables.first_lines import check_first_lines
 from hoptrain.engine.datasets.tables.nodes import NodeIndex, NodeTable, labels_of, numbers_of, splits_of
 from hoptrain.engine.datasets.tables.reading import AS_THEY_ARE, OPTIONS, TABLES, Reading
 from hoptrain.engine.datasets.tables.rows import FrameTable, Progress, Table
@@ -28,6 +30,7 @@ from hoptrain.engine.features.splits import MASKS, labelled_nodes, random_splits
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.graph import Graph
 
+_log = logging.getLogger(__name__)
 _ID_NAMES = ("id", "node", "node_id", "vertex", "nodeid")
 EDGE_NAMES = {
     "src": ("src", "source", "from"),
@@ -37,6 +40,7 @@ EDGE_NAMES = {
 }
 NODE_NAMES = {"label": ("label", "labels", "class", "y", "target"), "split": ("split",)} | {name: (name,) for name in MASKS}
 """Role of a special column of a node table -> its usual names. Case is ignored. If a table has several of these names, the first one in the list is used."""
+LABEL_NAMES = ", ".join(NODE_NAMES["label"][:-1]) + f" or {NODE_NAMES['label'][-1]}"
 _PIECE = 1 << 22
 Frame: TypeAlias = Any
 """Type of a ``pandas.DataFrame``; it is ``Any``, so that this module need not import pandas."""
@@ -97,7 +101,7 @@ def read_plain(
     node_index = _node_index(about, is_number=not is_text, or_by=table)
     coded = EdgeColumns.of(table, features_of(table), reading)
     own, coded = read_edges(table, node_index, node_index, bad, columns=coded, scratch=scratch, progress=progress)
-    _number(own, about, node_index, table.path)
+    _number(own, about, node_index, table)
     y, splits, classes = _of_nodes(about, node_index, reading)
     bad.finish()
     graph, edge_attr, repeats = _graph(own, len(node_index), undirected, scratch)
@@ -196,21 +200,24 @@ def _node_index(about: Mapping[str, NodeTable | Array], *, is_number: bool, or_b
     return NodeIndex(is_number=is_number and or_by.begins_with_numbers(["src", "dst"]))
 
 
-def _number(own: Mapping[str, Array], about: Mapping[str, NodeTable | Array], node_index: NodeIndex, edges: Path) -> None:
-    """Once all ids are known, replace the codes of both ends of the edges with node numbers, in place. Raise InputError if there are no nodes."""
-    for table in about.values() if node_index.is_open else ():
-        if not isinstance(table, NodeTable):
-            continue
+def _number(own: Mapping[str, Array], about: Mapping[str, NodeTable | Array], node_index: NodeIndex, edges: Table) -> None:
+    """Once all ids are known, replace the codes of both ends of the edges with node numbers, in place.
+
+    Raises:
+        InputError: there are no nodes, or the first line of a file may be column names as well as a row.
+    """
+    tables = [table for table in about.values() if isinstance(table, NodeTable)]
+    for table in tables if node_index.is_open else ():
         ids, good = node_index.as_ids(table.ids)
         node_index.codes(ids[good])
     final = node_index.close()
     if len(node_index) == 0:
-        raise InputError(f"{edges} and the other files contain no node: at least one row must be readable; correct the files")
-    if final is None:
-        return
-    for ends in (own["src"], own["dst"]):
-        for begin in range(0, len(ends), _PIECE):
-            ends[begin : begin + _PIECE] = final(ends[begin : begin + _PIECE])
+        raise InputError(f"{edges.path} and the other files contain no node: at least one row must be readable; correct the files")
+    if final is not None:
+        for ends in (own["src"], own["dst"]):
+            for begin in range(0, len(ends), _PIECE):
+                ends[begin : begin + _PIECE] = final(ends[begin : begin + _PIECE])
+    check_first_lines(edges, own, tables, node_index)
 
 
 def write_ids(folder: Path, ids: Array) -> None:
@@ -282,7 +289,7 @@ def _name_columns(table: Table, columns: Sequence[str] | None) -> None:
         if len(table.names) != 2:
             raise InputError(
                 f"{table.path} has {len(table.names)} columns and no header: their roles must be given; give --columns src,dst,weight (or time, the name "
-                "of a feature, - for none), or another --delimiter"
+                "of a feature, - for none), --header if the first line names them, or another --delimiter"
             )
         table.rename(["src", "dst"])
     else:
@@ -370,6 +377,8 @@ def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
     """Return the nodes to split at random: those with a label, or all if there are no labels."""
     if y is not None and len(y) != num_nodes:
         raise InputError(f"{name}: labels of {len(y):,} nodes: there are {num_nodes:,}; give one for each")
+    if y is None:
+        _log.warning(f"{name}: no labels, so split random divides all {num_nodes:,} nodes: name the column of labels {LABEL_NAMES}")
     return labelled_nodes(name, y, num_nodes)
 
 

@@ -33,9 +33,11 @@ _LONGEST = 16 << 20
 """Maximum number of bytes of a line, because a small compressed file may expand to a line of many GB."""
 _COMMENTS = (b"#", b"%")
 _MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HEADS = {
-    *("src", "dst", "source", "target", "destination", "from", "to", "id", "node", "vertex"),
-    *("label", "class", "y", "split", "weight", "time", "timestamp", "date"),
+    *("src", "dst", "source", "target", "destination", "from", "to", "id", "node", "node_id", "nodeid", "vertex"),
+    *("label", "class", "y", "split", "train_mask", "val_mask", "test_mask"),
+    *("weight", "edge_weight", "time", "timestamp", "date", "datetime", "edge_time"),
 }
 """Column names that identify the first line of a text file as a header."""
 Progress = Callable[[Path, float, int], None]
@@ -58,6 +60,7 @@ class Table:
         names: names of the columns; "0", "1" and so on without a header.
         unit: how rows are counted in messages: ``line`` for text files, ``row`` for Parquet.
         has_header: True if the first line has the column names.
+        doubted: cells of the first line by column, if ``has_header`` was detected and may be wrong, since the cells are texts; else empty.
         num_rows: number of rows read so far, valid or not.
     """
 
@@ -75,6 +78,7 @@ class Table:
             InputError: the file cannot be read, is empty or has repeated column names.
         """
         self.path = path
+        self.doubted: dict[str, str] = {}
         self._first_row: dict[str, Any] = {}
         if path.suffix == ".parquet":
             self.unit, self.has_header = "row", True
@@ -89,6 +93,8 @@ class Table:
             self.has_header = _is_header(cells, below) if header is None else header
             self.names = cells if self.has_header else [str(place) for place in range(len(cells))]
             self._first_row = dict(zip(self.names, below if self.has_header else cells, strict=False))
+            if header is None and (self.has_header or all(map(_is_text, cells))):
+                self.doubted = dict(zip(self.names, cells, strict=True))
         self._all = list(self.names)
         self._check_names()
 
@@ -101,6 +107,7 @@ class Table:
     def rename(self, names: Sequence[str]) -> None:
         """Rename all columns, in their order."""
         self._first_row = dict(zip(names, self._first_row.values(), strict=False))
+        self.doubted = dict(zip(names, self.doubted.values(), strict=False))
         self._all = self.names = list(names)
 
     def leave_out(self, names: Sequence[str]) -> None:
@@ -295,7 +302,8 @@ class FrameTable(Table):
 
         if not isinstance(frame, pandas.DataFrame):
             raise InputError(f"{name} is a {type(frame).__name__}: it must be a pandas.DataFrame; convert it")
-        self.path, self.unit, self.has_header, self._frame, self._first_row = Path(name), "row", True, frame, {}
+        self.path, self.unit, self.has_header, self._frame = Path(name), "row", True, frame
+        self._first_row, self.doubted = {}, {}
         self.names = [str(column) for column in frame.columns]
         self._all = list(self.names)
         self._check_names()
@@ -334,13 +342,14 @@ def _has_leading_zeros(block: bytes) -> bool:
 
 
 def _is_header(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Return whether the first row is a header: it has a known column name, or a text where the second row has a number."""
+    """Return whether the first row is a header: it has a known column name, or a text where the second row has a number or a date."""
     known = any(cell.strip().lower() in _HEADS for cell in first)
     return known or any(_is_text(above) and not _is_text(below) for above, below in zip(first, second, strict=False))
 
 
 def _is_text(cell: str) -> bool:
-    return not math.isfinite(as_number(cell))
+    """Return whether a cell is neither a number nor a date, as a column name is."""
+    return not math.isfinite(as_number(cell)) and _DATE.match(cell) is None
 
 
 def _opened(read: Callable[[], Any], path: Path) -> Any:

@@ -186,6 +186,20 @@ def test_a_module_of_ones_own_gets_classes_if_its_outputs_may_be_logits(dataset,
     assert (header, said) == ("id,output_0,output_1", [])
 
 
+def test_the_first_line_of_a_file_of_ids(dataset, tmp_path):
+    dataset.save(tmp_path / "data")
+    write_ids(tmp_path / "data", np.array(["time", "ann", *map(str, range(dataset.graph.num_nodes - 2))], object))
+    data, path = Dataset.open(tmp_path / "data"), tmp_path / "ids.csv"
+    path.write_text("id\ntime\nann\n")
+    assert read_nodes(path, data).tolist() == [0, 1]
+    path.write_text("time\nann\n")
+    with refused("time", "ids.csv read column name also id node", "write line id above"):
+        read_nodes(path, data)
+    path.write_text("person\nann\n")
+    with refused("person", "random no node id", "column name, replace id"):
+        read_nodes(path, data)
+
+
 def test_mistakes(dataset, monkeypatch):
     with refused("'.txt'", "suffix one .npy, .csv, .parquet"):
         PredictionWriter("made.txt")

@@ -228,6 +228,32 @@ def test_many_bad_rows_are_one_line(tmp_path, capsys):
             "x and --split random have a split column of nodes: only one file may",
         ),
         ({"e": "0 1\n", "y": "0,1\n1,2\n"}, ("--labels", "y", "--split", "random"), "mine: 2 labelled nodes cannot be split at random"),
+        (
+            {"e": "cited,citing\nann,bob\nbob,ann\n"},
+            (),
+            "e begins with cited,citing: cited and citing occur in no other row, so these may be column names; if it has column names, give --header",
+        ),
+        (
+            {"e": "ann,bob\nbob,ann\n", "y": "paper,topic\nann,red\n"},
+            ("--labels", "y"),
+            "y begins with paper,topic: paper occurs in no other row, so these may be column names; if it has column names, give --header",
+        ),
+        (
+            {"e": "ann,bob\nbob,ann\n", "x": "paper,topic\nann,red\nbob,blue\n", "s": "paper,part\nann,train\n"},
+            ("--features", "x", "--split", "s"),
+            "x begins with paper,topic: paper occurs in no other row, so these may be column names; if it has column names, give --header",
+        ),
+        (
+            {"e": "time,flies\nflies,like\nlike,time\n"},
+            (),
+            "e begins with time,flies: it was read as column names, but time is also the id of a node; if it has column names, give --header; "
+            "if it is a row, give --no-header (both apply to all files), or write the line src,dst above it",
+        ),
+        (
+            {"e": "war,peace\nwar,1914\n"},
+            (),
+            "e begins with war,peace: it was read as column names, but war is also the id of a node",
+        ),
         ({"e": "0 1\n"}, ("--feature", "x"), "unrecognized arguments: --feature x"),
     ],
 )
@@ -239,6 +265,38 @@ def test_wrong_tables_are_named_in_one_line(files, options, message, tmp_path, c
     imported("--edges", "e", *options, code=2)
     assert any(line.removeprefix("hoptrain: ").startswith(message) for line in capsys.readouterr().err.splitlines())
     assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "names"),
+    [
+        ("ann,bob\nbob,cid\n", (), ["ann", "bob", "cid"]),  # bob is in another row
+        ("time,flies\nflies,like\n", ("--no-header",), ["flies", "like", "time"]),
+        ("cited,citing\nann,bob\n", ("--header",), ["ann", "bob"]),
+        ("cited,citing\nann,bob\n", ("--no-header",), ["ann", "bob", "cited", "citing"]),
+        ("citing,cited,since\nann,bob,2021-03-04\n", (), ["ann", "bob"]),  # a text above a date
+    ],
+)
+def test_a_first_line_of_texts(text, options, names, tmp_path):
+    (tmp_path / "e").write_text(text)
+    imported("--edges", "e", *options)
+    assert [line.partition(",")[2] for line in Path("mine/ids.csv").read_text().splitlines()[1:]] == names
+
+
+def test_the_columns_that_become_features(tmp_path, capsys, caplog):
+    (tmp_path / "x.csv").write_text("id,age,team\nann,1,red\nbob,2,blue\ncid,3,red\ndan,4,blue\n")
+    imported("--edges", "edges.csv", "--features", "x.csv", "--split", "random")
+    out = capsys.readouterr().out
+    assert "no labels: a column of labels must be named label, labels, class, y or target; " in out
+    assert "features of nodes: age, team\n" in out
+    assert "features of edges: kind\n" in out
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("mine: no labels, so split random divides all 4 nodes: name the column of labels label, ")
+    (tmp_path / "mine").rename(tmp_path / "other")
+    caplog.clear()
+    imported("--edges", "edges.csv", "--features", "x.csv", "--labels", "y.csv")
+    assert "no labels" not in capsys.readouterr().out
+    assert not caplog.records
 
 
 def test_nothing_is_written_over(capsys):
