@@ -55,7 +55,7 @@ class EdgeLayer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.arch, self.edge_channels = arch, edge_channels
+        self.arch, self.edge_channels, self.reads_edges = arch, edge_channels, edge_channels > 0
         attention: dict[str, Any] = {"heads": heads, "concat": concat, "dropout": dropout, "edge_dim": edge_channels or None}
         width = out_channels // heads if concat else out_channels
         with temporary_pyg_files():

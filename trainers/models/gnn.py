@@ -132,6 +132,11 @@ class GNN(nn.Module):
         return (f"layers.{i}", *[f"norms.{i}"] * (i < len(self.norms)), *["standardize"] * (i == 0))
 
     @property
+    def reads_edges(self) -> bool:
+        """Whether the layers read edge features."""
+        return any(getattr(layer, "reads_edges", False) for layer in self.layers)
+
+    @property
     def num_layers(self) -> int:
         """Number of layers, and of blocks that ``forward`` takes."""
         return len(self.layers)

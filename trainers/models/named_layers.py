@@ -54,6 +54,7 @@ class NamedLayer(nn.Module):
             kind = _find(name)
             self.conv = _make(kind, in_channels, out_channels, edge_channels, args)
         self._edge_input = _edge_input(kind, edge_channels)
+        self.reads_edges = self._edge_input is not None
         self._is_bipartite = True
         self._try(in_channels, out_channels)
 

@@ -167,6 +167,7 @@ class EdgePredictor(LabelMixin, GraphTask):
     data_class = EdgeDataModule
     predicted = "the vectors of all nodes"
     example = "edge"
+    reads_classes = False  # the names in ``meta`` are those of the classes of nodes
 
     def __init__(
         self,
@@ -202,6 +203,11 @@ class EdgePredictor(LabelMixin, GraphTask):
         super().__init__(in_channels, out_channels, num_layers, hidden_channels=hidden_channels, edge_channels=edge_channels, **options)
         self.define_labels(num_classes, multilabel, metric, class_weight)
         self.decoder: PairMLP = PairMLP(out_channels, num_classes, edge_channels)
+
+    @property
+    def reads_edges(self) -> bool:
+        """True, since the MLP reads the features of an edge."""
+        return True
 
     def setup(self, stage: str) -> None:
         """Check that the model and its labels match the data."""

@@ -164,6 +164,13 @@ class GraphTask(ExactTask):
             self.feedback = nn.ModuleDict(asked).to(self.device)
 
     @property
+    def reads_edges(self) -> bool:
+        """Whether the model reads edge features. A custom module over blocks may; one over ``edge_index`` does not get them."""
+        if isinstance(self.model, GNN | LightGCN):
+            return isinstance(self.model, GNN) and self.model.reads_edges
+        return self.forward_inputs != "edge_index"
+
+    @property
     def degrees(self) -> Tensor:
         """In-degrees (V,) of the graph's nodes, on the model's device.
 
@@ -346,6 +353,11 @@ class HeteroTask(ExactTask):
             if kind in data.x and data.x[kind].shape[1] == len(standardize.mean):
                 train = data.splits.get("train") if kind == data.seed_type else None
                 standardize.fit(data.x[kind], np.arange(data.graph.num_nodes[kind]) if train is None else train)
+
+    @property
+    def reads_edges(self) -> bool:
+        """Whether the model reads edge features. A custom module over blocks may; one over ``edge_index`` does not get them."""
+        return bool(self.model.edge_channels) if isinstance(self.model, HeteroGNN) else self.hparams.get("forward_inputs") != "edge_index"
 
     def inputs(self, batch: HeteroMiniBatch) -> dict[str, Tensor]:
         """Return the model's input rows (S_t, F_t) by node type: the features of the batch's nodes."""

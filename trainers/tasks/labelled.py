@@ -25,6 +25,7 @@ class LabelMixin(ScoredModule):
     """
 
     example = "node"
+    reads_classes = True
     labels: Labels | None = None
     labels_of_checkpoint: Labels | None = None
     _num_classes = 0

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Dataset, HeteroDataset, InputError
 from hoptrain.samplers.batch.minibatch import SampledBatch
 from hoptrain.trainers.callbacks.finite_loss import NonFiniteLossMonitor
 from hoptrain.trainers.metrics.own import (
@@ -36,6 +36,7 @@ from hoptrain.trainers.metrics.own import (
 from hoptrain.trainers.models.hetero.sparse_adam import DenseAndSparseAdam
 from hoptrain.trainers.models.layered import address_seed, seed_generators
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles
+from hoptrain.trainers.resume.feature_columns import Columns, check_columns, columns_from, columns_in
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.options import check_precision
 from hoptrain.trainers.tasks.shared_data import SharedDataModule
@@ -67,6 +68,7 @@ class ScoredModule(LightningModule):
         loss: the user's own loss, see ``row_losses``; None for that of the task.
         predicted: readable description of the output of ``hoptrain predict``.
         further: additional metrics by their logged name, such as ``val_auc``; a subclass makes and updates them.
+        reads_classes: whether the model predicts the classes that the data set names.
         tables_of_rank: names of buffers with different values on each rank; a checkpoint stores those of all ranks.
     """
 
@@ -76,6 +78,7 @@ class ScoredModule(LightningModule):
     score_title = "accuracy"
     scored: Sequence[str] = STAGES
     predicted: str = "all outputs"
+    reads_classes: ClassVar[bool] = False
     tables_of_rank: Sequence[str] = ()
 
     def __init__(
@@ -106,6 +109,7 @@ class ScoredModule(LightningModule):
                     "give for instance functools.partial of the class and its arguments"
                 )
         self._optimizer, self._lr_scheduler = optimizer, lr_scheduler
+        self._columns: Columns = {}
         self.loss: Any = None if loss is None else check_loss(loss)
         if loss is not None:
             self.hparams["loss"] = name_of(loss)
@@ -242,11 +246,13 @@ class ScoredModule(LightningModule):
         return [weight for table in tables for weight in table.parameters()]
 
     def setup(self, stage: str) -> None:
-        """Make gradients of embeddings dense if the optimiser does not support sparse ones.
+        """Check the feature columns, and make gradients of embeddings dense if the optimiser does not support sparse ones.
 
         Raises:
-            InputError: the trainer clips sparse gradients, or its precision does not suit mini-batches.
+            InputError: the data have other columns than those of the training, the trainer clips sparse gradients, or its precision does not suit
+                mini-batches.
         """
+        self._match_columns()
         check_precision(self.trainer)
         if self._optimizer is not None and self.sparse_tables() and not _takes_sparse_gradients(self._optimizer):
             rank_zero_info(
@@ -260,6 +266,31 @@ class ScoredModule(LightningModule):
                 "gradient_clip_val with embeddings: torch cannot clip their sparse gradients; leave it out, or make the gradients dense if the "
                 "task has an option for it"
             )
+
+    @property
+    def reads_edges(self) -> bool:
+        """Whether the model reads edge features."""
+        return False
+
+    def _match_columns(self) -> None:
+        """Check that the data have the feature columns of the training; in a training of a new model, keep those of the data.
+
+        Raises:
+            InputError: a column, its categories or the classes differ.
+        """
+        trainer = self._trainer
+        data = getattr(getattr(trainer, "datamodule", None), "data", None)
+        if trainer is None or not isinstance(data, Dataset | HeteroDataset):
+            return
+        ours = columns_in(data, edges=self.reads_edges, classes=self.reads_classes)
+        check_columns(self._columns, data, ours)
+        if trainer.training:
+            self._columns = self._columns | ours
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the feature columns of the training to a checkpoint."""
+        if self._columns:
+            checkpoint["feature_columns"] = self._columns
 
     def configure_callbacks(self) -> list[Callback]:
         """Return the callback that warns of a loss that is NaN or infinite, unless the trainer has it."""
@@ -329,8 +360,10 @@ class ScoredModule(LightningModule):
         """Check that the checkpoint fits this model. torch's own error would list every tensor that differs.
 
         Raises:
-            InputError: the checkpoint has another model.
+            InputError: the checkpoint has another model, or was trained on other feature columns than those of the trainer's data.
         """
+        self._columns = columns_from(checkpoint.get("feature_columns")) or self._columns
+        self._match_columns()
         theirs, remedy = checkpoint.get("hyper_parameters", {}), "use the data and the configuration that it was trained with"
         for name in sorted(set(theirs) & set(self.hparams) - _FREE):
             if theirs[name] != self.hparams[name]:

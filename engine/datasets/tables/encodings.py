@@ -147,6 +147,12 @@ def encodings_in(meta: Mapping[str, Any], what: str) -> dict[str, Encoding]:
         return {}
 
 
+def without_encodings(meta: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    """Return a data set's ``meta`` without the encodings of the columns of ``what`` (see ``encodings_in``), whose features were replaced."""
+    columns = meta.get("columns")
+    return {**meta, "columns": {key: own for key, own in columns.items() if key != what}} if isinstance(columns, Mapping) else meta
+
+
 def read_numbers(
     encodings: Mapping[str, Encoding], columns: Mapping[str, Array], table: Table, places: Array, bad: BadRows
 ) -> tuple[dict[str, Array], Array]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, load_dataset, load_hetero_dataset
+from hoptrain.engine.datasets.tables.encodings import without_encodings
 from hoptrain.engine.errors import check_choice
 from hoptrain.engine.features.splits import SPLITS
 from hoptrain.engine.hetero_graph import relation_name
@@ -162,7 +163,7 @@ def with_features(data: Dataset, features: Features, is_needed: bool = True) -> 
     """
     check_choice("features", features, get_args(Features))
     if features != "stored":
-        return replace(data, x=make_features(data.graph, features), validate=False)
+        return replace(data, x=make_features(data.graph, features), meta=without_encodings(data.meta, "x"), validate=False)
     if data.x is None and is_needed:
         raise InputError(f"{data.name} has no features: a model needs some; compute them from the graph with features: walks (or degrees)")
     return data
