@@ -29,7 +29,7 @@ from hoptrain.trainers.models.inference import layerwise_inference, offers_layer
 from hoptrain.trainers.models.layered import LayerwiseModule
 from hoptrain.trainers.models.layers import Arch
 from hoptrain.trainers.models.lightgcn import LightGCN
-from hoptrain.trainers.tasks.options import check_training
+from hoptrain.trainers.tasks.options import check_training, warn_of_unread
 from hoptrain.trainers.tasks.scored import LRSchedulerCallable, OptimizerCallable, ScoredModule
 from hoptrain.trainers.tasks.shared_data import NodeBatch, SampledDataModule
 
@@ -55,6 +55,12 @@ class ExactTask(ScoredModule):
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the outputs (N, C) for this rank's share of the nodes, as float32 on the CPU."""
         return self.outputs_of(batch).float().cpu()
+
+    def _warn_of_unread(self, edge_reader: str) -> None:
+        """Warn of features, times and weights of edges that the training does not use. ``edge_reader`` is what reads edge features."""
+        module: SampledDataModule = self._datamodule
+        name = str(self.hparams.get("arch") or type(self.model).__name__)
+        warn_of_unread(module.data, module.sampler, name, None if self.reads_edges else edge_reader, of_nodes=module.of_vertices)
 
     def _ranks(self) -> dict[str, Any]:
         """Return this rank and the number of ranks, as keyword arguments of layer-wise inference."""
@@ -152,6 +158,8 @@ class GraphTask(ExactTask):
         if not isinstance(self.model, GNN | LightGCN):
             rank_zero_info(f"{type(self.model).__name__} is evaluated from full neighbourhoods, {self._how_evaluated()}")
         if stage == "fit":
+            own = "a model over blocks" if not isinstance(self.model, GNN | LightGCN) else "arch gine, gatv2, transformer or nnconv"
+            self._warn_of_unread(own)
             if self.loss is not None and "gradient-norms" in module.sampler.feedback:
                 raise InputError(
                     f"loss is {self.hparams['loss']} with {type(module.sampler).__name__}: the sampler needs gradient norms of the task's own loss; use "
@@ -348,6 +356,8 @@ class HeteroTask(ExactTask):
         """Compute mean and standard deviation of the features if the model standardises them."""
         super().setup(stage)
         data = self._datamodule.data
+        if stage == "fit":
+            self._warn_of_unread("arch gatv2 or transformer" if isinstance(self.model, HeteroGNN) else "a model over blocks")
         for kind, standardize in self.model.standardize.items() if stage == "fit" and isinstance(self.model, HeteroGNN) else ():
             # skips features of the wrong width, for which the subclass raises an error
             if kind in data.x and data.x[kind].shape[1] == len(standardize.mean):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import Trainer
 
-from hoptrain.engine import InputError
+from hoptrain.engine import Dataset, HeteroDataset, InputError
 from hoptrain.engine.machine import usable_cores
+from hoptrain.samplers import Sampler
 
+_log = logging.getLogger(__name__)
 MOST_RANKS_A_CORE = 8
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 """Allowed values of ``trainer.precision``. Other values would convert all tensors of a batch, including its node ids."""
@@ -136,6 +140,37 @@ def check_trainer(trainer: Trainer) -> None:
         raise InputError(
             f"trainer.devices is {trainer.num_devices}: each rank is a process that computes, and this machine has {cores} cores; "
             f"give at most {MOST_RANKS_A_CORE} ranks a core; one a core is fastest"
+        )
+
+
+@rank_zero_only
+def warn_of_unread(
+    data: Dataset | HeteroDataset, sampler: Sampler[Any, Any], model: str, edge_reader: str | None, *, of_nodes: bool
+) -> None:
+    """Log a warning that names the features, times and weights of edges that a training does not use, and what would use them.
+
+    Args:
+        data: the data set.
+        sampler: the sampler of the training.
+        model: name of the model.
+        edge_reader: what reads edge features; None if the model does.
+        of_nodes: whether the examples are nodes; links may be split by their times.
+    """
+    columns = [data.graph] if isinstance(data, Dataset) else list(data.graph.relations.values())
+    hops, name = sampler.hop_sampler, type(sampler.hop_sampler).__name__
+    kind = "HeteroTemporalSampler" if isinstance(data, HeteroDataset) else "TemporalSampler"
+    unread = {}
+    if edge_reader is not None and any(store.partition(".")[0] == "edge_attr" for store in data.stores()):
+        unread[f"edge features ({edge_reader} does)"] = model
+    if of_nodes and getattr(hops, "is_timed", None) is False and any(own.times is not None for own in columns):
+        unread[f"edge times ({kind} does)"] = name
+    if getattr(hops, "weighted", None) is False and any(own.weights is not None for own in columns):
+        unread[f"edge weights ({name} with weighted: true does)"] = name
+    if unread:
+        readers = " and ".join(dict.fromkeys(unread.values()))
+        verb = "does" if len(set(unread.values())) == 1 else "do"
+        _log.warning(
+            f"{data.name}: {readers} {verb} not use the {', the '.join(unread)}: choose these, or leave the columns out of the edges"
         )
 
 

@@ -1,6 +1,7 @@
 """Custom models instead of a GNN: with blocks, with layers, and PyG models on the graph of the batch."""
 
 import logging
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,8 @@ from reference.hetero_data import hetero_classifier, hetero_data, hetero_module
 from torch import nn
 from torch_geometric.nn import GraphSAGE, SAGEConv
 
-from hoptrain.samplers import LaborSampler, NeighborSampler, VRGCNSampler
+from hoptrain.engine import Graph
+from hoptrain.samplers import LaborSampler, NeighborSampler, TemporalSampler, VRGCNSampler
 from hoptrain.trainers import AdaptiveNodeClassifier, HeteroClassifier, NodeClassifier, NodeDataModule, layerwise_inference
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
@@ -113,6 +115,55 @@ def test_a_model_of_one_s_own_is_trained_and_evaluated(dataset, caplog, make, fo
 def test_weights_that_a_pyg_model_does_not_get_are_logged_once(dataset, caplog, sampler, number):
     fit(dataset, NodeClassifier(model=GraphSAGE(7, 8, 2, 3)), sampler)
     assert sum("GraphSAGE does not get the weights" in line for line in caplog.messages) == number
+
+
+@pytest.mark.parametrize(
+    ("options", "sampler", "expected"),
+    [
+        (
+            {"arch": "sage"},
+            NeighborSampler([3, 3]),
+            "random: sage and NeighborSampler do not use the edge features (arch gine, gatv2, transformer or nnconv does), the edge times (TemporalSampler "
+            "does), the edge weights (NeighborSampler with weighted: true does): choose these, or leave the columns out of the edges",
+        ),
+        (
+            {"arch": "gatv2"},
+            NeighborSampler([3, 3], weighted=True),
+            "random: NeighborSampler does not use the edge times (TemporalSampler does): ",
+        ),
+        (
+            {"arch": "gatv2", "edge_channels": 0},
+            TemporalSampler([3, 3], seed_times=[9] * 200),
+            "random: gatv2 does not use the edge features (arch",
+        ),
+        ({"arch": "gatv2"}, TemporalSampler([3, 3], seed_times=[9] * 200), None),
+        (
+            {"model": GraphSAGE(7, 8, 2, 3)},
+            TemporalSampler([3, 3], seed_times=[9] * 200),
+            "random: GraphSAGE does not use the edge features (a model over blocks does)",
+        ),
+        ({"model": Blocks()}, TemporalSampler([3, 3], seed_times=[9] * 200), None),
+    ],
+)
+def test_what_a_training_does_not_read_of_edges_is_warned_of(graph, dataset, caplog, options, sampler, expected):
+    ends, number = (graph.indices, graph.destinations()), graph.num_edges
+    timed = Graph.from_edges(*ends, graph.num_nodes, weights=np.ones(number, np.float32), times=np.arange(number) % 9)
+    data = replace(dataset, graph=timed, edge_attr=np.ones((number, 2), np.float32))
+    sizes = {} if "model" in options else {"in_channels": 7, "num_classes": 3, "num_layers": 2, "edge_channels": 2, "hidden_channels": 8}
+    fit(data, NodeClassifier(**sizes | options), sampler)
+    found = [line for line in caplog.messages if line.startswith("random: ")]
+    assert [line[: len(expected or "")] for line in found] == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(("arch", "number"), [("rgcn", 1), ("gatv2", 0)])
+def test_relations_have_edge_features_that_a_model_may_not_read(arch, number, caplog):
+    plain = hetero_data()
+    relation, columns = next(iter(plain.graph.relations.items()))
+    module = hetero_module(replace(plain, edge_attr={relation: np.ones((columns.num_edges, 2), np.float32)}))
+    quiet().fit(hetero_classifier(module, arch=arch), module)
+    assert (
+        sum(f"typed: {arch} does not use the edge features (arch gatv2 or transformer does)" in line for line in caplog.messages) == number
+    )
 
 
 def test_inference_over_all_neighbours_is_that_on_the_whole_graph(dataset):
