@@ -64,7 +64,8 @@ class SharedMessageSlot:
     def __init__(self, path: str) -> None:
         """Refer to existing memory, which is mapped when it is first used."""
         self.path = path
-        self._pages: mmap.mmap | None = None
+        self._bytes: Array = np.empty(0, np.uint8)
+        self._words: Array = np.empty(0, np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SharedMessageSlot, (self.path,)
@@ -109,10 +110,10 @@ class SharedMessageSlot:
         if len(sizes) > _MOST_PARTS:
             raise InputError(f"{len(sizes)} machines exchange rows: must be at most {_MOST_PARTS}; use fewer")
         size = _HEAD + sum(sizes)
-        if size > len(self._mapped()):
+        if size > len(self._bytes):
             self._map(size)
-        self._head()[2 : 3 + len(sizes)] = [len(sizes), *sizes]
-        return np.frombuffer(self._mapped(), np.uint8)[_HEAD:size]
+        self._words[2 : 3 + len(sizes)] = [len(sizes), *sizes]
+        return self._bytes[_HEAD:size]
 
     def post(self, number: int, kind: int = MESSAGE) -> None:
         """Publish the message that was written; a reader waits for its number."""
@@ -128,19 +129,17 @@ class SharedMessageSlot:
 
     def content(self) -> tuple[Array, list[int]]:
         """Return the parts of the current message as one view (n,) uint8, valid until the next message, and their sizes."""
-        number = int(self._head()[2])
-        sizes = self._head()[3 : 3 + number].tolist()
-        if (end := _HEAD + sum(sizes)) > len(self._mapped()):
+        head = self._head()
+        sizes = head[3 : 3 + int(head[2])].tolist()
+        if (end := _HEAD + sum(sizes)) > len(self._bytes):
             self._map(0)
-        return np.frombuffer(self._mapped(), np.uint8)[_HEAD:end], sizes
+        return self._bytes[_HEAD:end], sizes
 
     def _head(self) -> Array:
-        return np.frombuffer(self._mapped(), np.int64, _HEAD // 8)
-
-    def _mapped(self) -> mmap.mmap:
-        if self._pages is None:
+        """Return the header as numbers (_HEAD / 8,) int64; maps the memory at the first call."""
+        if not len(self._words):
             self._map(0)
-        return self._pages  # type: ignore[return-value]
+        return self._words
 
     def _map(self, size: int) -> None:
         """Enlarge the memory to ``size`` bytes and map it; earlier mappings live as long as arrays over them."""
@@ -148,7 +147,8 @@ class SharedMessageSlot:
         try:
             if size > os.fstat(file).st_size:
                 reserve(file, size * 17 // 16).close()  # some spare bytes, since the next window is about as large
-            self._pages = mmap.mmap(file, os.fstat(file).st_size)
+            self._bytes = np.frombuffer(mmap.mmap(file, os.fstat(file).st_size), np.uint8)
+            self._words = self._bytes[:_HEAD].view(np.int64)
         except MemoryError as error:
             raise InputError(f"a message to another process: {error}") from error
         finally:

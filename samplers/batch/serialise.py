@@ -1,9 +1,9 @@
-"""Serialisation of a batch into a header and arrays: separate in a slot of the queue, concatenated in a message to another process."""
+"""Serialisation of a batch into a header and arrays: separate in a slot of the queue, in one array of bytes in a message to another process."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
@@ -13,18 +13,30 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.hetero_graph import Relation, relation_name
-from hoptrain.samplers.batch.minibatch import Block, HeteroMiniBatch, MiniBatch, SampledBatch, array_name, count_nodes, named, nested_hops
+from hoptrain.samplers.batch.minibatch import (
+    Block,
+    HeteroMiniBatch,
+    MiniBatch,
+    SampledBatch,
+    array_name,
+    count_nodes,
+    dotted,
+    named,
+    nested_hops,
+)
 
 EdgeIds: TypeAlias = Mapping[str, Array]
 """Edge ids of a batch, by the name of the edges' feature array in the batch; they are used to look up feature rows. Empty if CSC positions index the features
 directly."""
 
 _ARRAYS = ("indptr", "indices", "edge_ids", "weights")
+_ALIGN = 8
+"""Alignment of arrays in a message, and size of the number at its end, in bytes."""
 _NO_FACTS = {"node_ids", "blocks", "x", "y", "seed_weights", "extra", "graph_edge_ids"}
 
 
 class Header(NamedTuple):
-    """The contents of a batch except its arrays, in types that JSON supports.
+    """The contents of a batch except its arrays: numbers, strings, and collections of these.
 
     Attributes:
         num_src: for each hop the number of sources by relation (``relation_name``).
@@ -54,29 +66,76 @@ class Header(NamedTuple):
         return kind(node_ids=nodes, blocks=tuple(map(kind.joined, hops)), x=x, extra=of["extra"], **of_seeds, **facts)
 
 
-def header_of(batch: SampledBatch, **changes: Any) -> Header:
+class PackedBatch(NamedTuple):
+    """A batch that consists of its header and its arrays, for a worker that only adds rows: building its blocks would take longer than reading it.
+
+    Attributes:
+        header: its header.
+        structure: arrays of its structure, by the names of ``SampledBatch.arrays``.
+    """
+
+    header: Header
+    structure: dict[str, Array]
+
+    @property
+    def num_seeds(self) -> int:
+        """Number of seeds."""
+        number: int = self.header.facts["num_seeds"]
+        return number
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays of the structure, as ``SampledBatch.arrays`` does."""
+        return self.structure
+
+    def row_ids(self) -> dict[str, Array]:
+        """Return the global ids of the nodes whose rows the batch takes from each store, as ``SampledBatch.row_ids`` does."""
+        nodes = {name.removeprefix("node_ids"): ids for name, ids in self.structure.items() if name.partition(".")[0] == "node_ids"}
+        ids, seed_type = {f"x{kind}": own for kind, own in nodes.items()}, self.header.facts.get("seed_type", "")
+        return ids if seed_type is None else ids | {"y": nodes[dotted("", seed_type)][: self.num_seeds]}
+
+    def edge_places(self, store: str = "edge_attr") -> dict[str, Array]:
+        """Return the CSC positions of the edges whose features the batch takes from a store, as ``SampledBatch.edge_places`` does."""
+        num_src, is_nested = self.header.num_src, self.header.facts["nested"]
+        found = {}
+        for h, hop in enumerate(num_src[:1] if is_nested else num_src):
+            for number, relation in enumerate(map(_relation, hop)):
+                if named("edge_attr", relation) == store:
+                    found[f"{store}.{h}"] = self.structure[array_name(relation, h, number, "edge_ids")]
+        return found
+
+
+def header_of(batch: SampledBatch | PackedBatch, **changes: Any) -> Header:
     """Return the header of a batch, with ``changes`` of fields that are not arrays."""
+    if isinstance(batch, PackedBatch):
+        return batch.header._replace(facts=batch.header.facts | changes)
     num_src = [{relation_name(relation): block.num_src for relation, block in hop.items()} for hop in batch.hops]
     names, values_of = _facts_of(type(batch))
     return Header(num_src, dict(zip(names, values_of(batch), strict=True)) | changes)
 
 
-def written(batch: SampledBatch, edge_ids: EdgeIds | None = None) -> list[Array]:
-    """Return the structure of a batch as a list of byte arrays (n,) uint8 that ``read`` takes."""
+def written(batch: SampledBatch, edge_ids: EdgeIds | None = None) -> Array:
+    """Return the structure of a batch as bytes (n,) uint8 that ``read`` takes: the arrays, the pickled header, and its length."""
     ids = edge_ids or {}
-    arrays = [*batch.arrays().items(), *ids.items()]
-    head = [header_of(batch), [[name, array.dtype.str, array.shape] for name, array in arrays], len(ids)]
-    as_bytes = np.frombuffer(json.dumps(head, default=int).encode(), np.uint8)  # default=int converts NumPy's integers
-    return [as_bytes, *(np.ascontiguousarray(array).reshape(-1).view(np.uint8) for _, array in arrays)]
+    arrays = batch.arrays() | ids
+    specs = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+    head = pickle.dumps((*header_of(batch), specs, len(ids)), pickle.HIGHEST_PROTOCOL)
+    parts: list[Any] = []
+    for array in arrays.values():
+        parts += [np.ascontiguousarray(array).data, bytes(-array.nbytes % _ALIGN)]
+    return np.frombuffer(b"".join([*parts, head, len(head).to_bytes(_ALIGN, "little")]), np.uint8)
 
 
-def read(parts: Sequence[Array]) -> tuple[SampledBatch, EdgeIds]:
-    """Return the batch and edge ids that ``written`` serialised; their arrays are views of ``parts``."""
-    (num_src, facts), specs, num_ids = json.loads(parts[0].tobytes())
-    found = [(name, part.view(dtype).reshape(shape)) for (name, dtype, shape), part in zip(specs, parts[1:], strict=True)]
-    facts = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()}
-    number = len(found) - num_ids
-    return Header(num_src, facts).filled(dict(found[:number])), dict(found[number:])
+def read(message: Array) -> tuple[PackedBatch, EdgeIds]:
+    """Return the batch and edge ids that ``written`` serialised; their arrays are views of ``message``."""
+    length = int.from_bytes(message[-_ALIGN:], "little")
+    # safe to unpickle: a process of the same loader wrote it, in anonymous memory
+    num_src, facts, specs, num_ids = pickle.loads(message[-_ALIGN - length : -_ALIGN])
+    arrays, begin = dict[str, Array](), 0
+    for name, dtype, shape in specs:
+        arrays[name] = array = np.ndarray(shape, dtype, message, begin)
+        begin += array.nbytes + -array.nbytes % _ALIGN
+    ids = dict([arrays.popitem() for _ in range(num_ids)])
+    return PackedBatch(Header(num_src, facts), arrays), ids
 
 
 @cache

@@ -56,7 +56,13 @@ class DistributedPrefetchSampler:
         """Sample some steps of an epoch together with the other machines; each overwrites the sample of the step ``num_places`` earlier."""
         check_whole(mapped_files(*self.columns.graph.arrays().values()))
         asked = [(own.batch_items(epoch, step), own.address(epoch, step)) for step in steps for own in self.schedules]
-        made = iter(sample_window(self.sampler, self.columns, asked, exchange, self._workspace))
+        window = sample_window(self.sampler, self.columns, asked, exchange, self._workspace)
+        made = iter(
+            [
+                batch.at(address).out_of(self.columns.graph, self.sampler.repeats_edges)
+                for batch, (_, address) in zip(window, asked, strict=True)
+            ]
+        )
         for step in steps:
             batches = [next(made) for _ in self.schedules]
             for boxes, batch in zip(self.boxes, batches, strict=True):

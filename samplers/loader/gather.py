@@ -13,6 +13,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.features.quantized import QuantizedRows, QuantParams, Rows, codes_of
 from hoptrain.kernels.cpu import gather as kernels
 from hoptrain.samplers.batch.minibatch import SampledBatch
+from hoptrain.samplers.batch.serialise import PackedBatch
 from hoptrain.samplers.buffers.workspace import Workspace
 
 _WORDS = (np.uint64, np.uint32, np.uint16, np.uint8)
@@ -26,7 +27,9 @@ _PIECES = 8
 """Number of pieces per thread into which copies are divided. With small pieces, threads finish at about the same time."""
 
 
-def named_rows(batch: SampledBatch, stores: Mapping[str, Any], ids_at: Callable[[str, str, Any], Any]) -> Iterator[tuple[str, Any, Any]]:
+def named_rows(
+    batch: SampledBatch | PackedBatch, stores: Mapping[str, Any], ids_at: Callable[[str, str, Any], Any]
+) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, store and row ids of each array of rows that a batch takes from stores.
 
     Args:

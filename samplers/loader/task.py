@@ -16,7 +16,7 @@ from hoptrain.engine.schedule import StepSchedule
 from hoptrain.kernels.shared.philox import MAX_EPOCH
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import SampledBatch
-from hoptrain.samplers.batch.serialise import EdgeIds, Header, header_of
+from hoptrain.samplers.batch.serialise import EdgeIds, Header, PackedBatch, header_of
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import no_edges
 from hoptrain.samplers.loader.check_batch import check_batch
@@ -69,7 +69,8 @@ class SampleTask:
         """Make the batch of a step in arrays from ``allocate`` and return its header. With a feature cache, ``epoch`` is a ``run_and_epoch``."""
         begin = time.perf_counter()
         run, epoch = divmod(epoch, MAX_EPOCH)
-        batch, rows = self.with_rows(epoch, step, run)
+        batch, ids = self._received(run, step) or self._sampled(epoch, step)
+        rows = self.rows_of(batch, ids)
         structure = batch.arrays()
         sampled = time.perf_counter()
         specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
@@ -89,24 +90,25 @@ class SampleTask:
             pid=os.getpid(),
         )
 
-    def sampled(self, epoch: int, step: int, run: int = 0) -> SampledBatch:
+    def sampled(self, epoch: int, step: int) -> SampledBatch:
         """Return the batch of a step without feature rows. Its arrays are in the workspace, and valid until the next batch."""
-        return self._sampled(epoch, step, run)[0]
+        return self._sampled(epoch, step)[0]
 
-    def with_rows(self, epoch: int, step: int, run: int = 0) -> BatchAndRows:
+    def with_rows(self, epoch: int, step: int) -> BatchAndRows:
         """Return the batch of a step, and name, store and row ids of each array of rows that it takes. All are valid until the next batch."""
-        batch, ids = self._sampled(epoch, step, run)
+        batch, ids = self._sampled(epoch, step)
         return batch, self.rows_of(batch, ids)
 
-    def rows_of(self, batch: SampledBatch, ids: EdgeIds) -> list[tuple[str, Any, Array]]:
+    def rows_of(self, batch: SampledBatch | PackedBatch, ids: EdgeIds) -> list[tuple[str, Any, Array]]:
         """Return name, store and row ids of each array of rows that a batch takes; ``ids`` has edge ids that were looked up before."""
         return list(named_rows(batch, self.stores, lambda store, name, at: ids[name] if name in ids else self._edge_rows(store, name, at)))
 
-    def _sampled(self, epoch: int, step: int, run: int) -> tuple[SampledBatch, EdgeIds]:
+    def _received(self, run: int, step: int) -> tuple[PackedBatch, EdgeIds] | None:
+        """Return the batch of a step that another process has sampled; None if there is none."""
+        return self.receiver.batch(run, step) if self.receiver is not None and run else None
+
+    def _sampled(self, epoch: int, step: int) -> tuple[SampledBatch, EdgeIds]:
         items, address = self.schedule.batch_items(epoch, step), self.schedule.address(epoch, step)
-        if self.receiver is not None and run and (received := self.receiver.batch(run, step)):
-            batch, ids = received
-            return batch.at(address).out_of(self.sampler.graph_of(self.graph), self.sampler.repeats_edges), ids
         if self.edges is not None:
             return self.edges.batches(self.sampler, [(items, address)])[0]
         found = self._on_host(self.sampler.sample(self.graph, items, **address._asdict(), workspace=self.workspace))
@@ -146,7 +148,7 @@ class SampleTask:
         gather_rows(ids, places, out, self.workspace)
         return out
 
-    def num_step_seeds(self, step: int, batch: SampledBatch) -> int:
+    def num_step_seeds(self, step: int, batch: SampledBatch | PackedBatch) -> int:
         """Return the number of seeds of a step over all ranks; if batches choose their own seeds, every rank is assumed to have as many as ``batch``."""
         return self.schedule.num_step_items(step) if self.sampler.by_seeds else batch.num_seeds * self.schedule.world_size
 

@@ -10,8 +10,7 @@ from hoptrain.engine.arrays import Array
 from hoptrain.engine.gpu_memory.meeting import Meeting
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.shared_rows import SharedRows, tag_of
-from hoptrain.samplers.batch.minibatch import SampledBatch
-from hoptrain.samplers.batch.serialise import EdgeIds, read
+from hoptrain.samplers.batch.serialise import EdgeIds, PackedBatch, read
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -30,8 +29,8 @@ class BatchReceiver:
     rank: int
     patience_s: float
 
-    def batch(self, run: int, step: int) -> tuple[SampledBatch, EdgeIds] | None:
-        """Return the batch of a step without its address, and the ids of its edges; None if the batch was not kept, so that the caller samples it.
+    def batch(self, run: int, step: int) -> tuple[PackedBatch, EdgeIds] | None:
+        """Return the batch of a step, and the ids of its edges; None if the batch was not kept, so that the caller samples it.
 
         Raises:
             WorkerError: another run has begun, or the batch did not come within ``patience_s`` seconds.
@@ -43,17 +42,17 @@ class BatchReceiver:
         parts = box.get()[1]
         if box.number != tag:  # checked after reading, since the message may have been overwritten meanwhile
             raise InputError(f"the sample of step {step} was overwritten: its loader was iterated again; take a new iterator")
-        return read(parts) if parts else None
+        return read(*parts) if parts else None
 
 
-def put(boxes: Sequence[SharedMessageSlot], tag: int, message: Sequence[Array]) -> None:
-    """Send a step's batch, serialised by ``written``, or an empty message if the batch was not kept.
+def put(boxes: Sequence[SharedMessageSlot], tag: int, message: Array | None) -> None:
+    """Send a step's batch, serialised by ``written``, or an empty message (None) if the batch was not kept.
 
     The message overwrites the message of an earlier step. A process that is still reading the earlier message notices this by the slot's tag.
     """
     box = boxes[tag % len(boxes)]
     box.post(0)
-    box.put(tag, message)
+    box.put(tag, [] if message is None else [message])
 
 
 def message_slots(num_places: int, rank: int, ranks: Sequence[int], meeting: Meeting | None) -> list[list[SharedMessageSlot]]:

@@ -39,7 +39,7 @@ class StepAccesses:
     boxes: Sequence[Sequence[SharedMessageSlot]] = ()
     memory: int = 0
     _rows: deque[list[Array]] = field(default_factory=deque)
-    _waiting: deque[list[list[Array]]] = field(default_factory=deque)
+    _waiting: deque[Sequence[Array | None]] = field(default_factory=deque)
     _num_bytes: int = 0
 
     def __call__(self, epoch: int, step: int) -> list[Array]:
@@ -91,12 +91,12 @@ class StepAccesses:
         for at in islice(later, 1):
             batches = [task.with_rows(*at) for task in self.tasks]
             self._rows.append(self.in_batches(batches))
-            messages = [written(batch) for batch, _ in batches] if self.memory else []
             # each message slot grows to the size of the largest batch
-            is_kept = self._num_bytes + (1 + self.num_in_flight) * _size(messages) <= self.memory
-            self._wait([[part.copy() for part in message] for message in messages] if is_kept else [[]] * len(self.boxes))
+            size = sum(array.nbytes for batch, _ in batches for array in batch.arrays().values())
+            is_kept = self._num_bytes + (1 + self.num_in_flight) * size <= self.memory
+            self._wait([written(batch) if is_kept else None for batch, _ in batches])
 
-    def _wait(self, messages: list[list[Array]]) -> None:
+    def _wait(self, messages: Sequence[Array | None]) -> None:
         """Keep the messages with the batches of a step until they are passed to the workers."""
         self._waiting.append(messages)
         self._num_bytes += _size(messages)
@@ -150,8 +150,8 @@ def step_accesses(tasks: Sequence[SampleTask], num_tables: int, boxes: Sequence[
     return Superbatch(tasks=tasks, num_tables=num_tables, boxes=boxes, memory=memory // 2, edges=edges)
 
 
-def _size(messages: Sequence[Sequence[Array]]) -> int:
-    return sum(part.nbytes for message in messages for part in message)
+def _size(messages: Sequence[Array | None]) -> int:
+    return sum(message.nbytes for message in messages if message is not None)
 
 
 def _distinct(ids: Array) -> Array:

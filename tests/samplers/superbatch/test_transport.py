@@ -7,6 +7,7 @@ from cases.mistakes import refused
 from hoptrain import HeteroGraph, HeteroSampler, LaborSampler, NeighborSampler, RandomWalk, load_dataset
 from hoptrain.engine.queue.message_slot import SharedMessageSlot
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, tag_of
+from hoptrain.samplers.batch.minibatch import named
 from hoptrain.samplers.batch.serialise import read, written
 from hoptrain.samplers.superbatch.transport import BatchReceiver, message_slots, put
 
@@ -34,7 +35,8 @@ def test_there_and_back(sampler):
     ids = {"edge_attr.0": np.arange(5, dtype=np.int64)}
     put(boxes, 7, written(batch, ids))
     assert boxes[1].number == 7
-    found, its_ids = read(boxes[1].get()[1])
+    packed, its_ids = read(*boxes[1].get()[1])
+    found = packed.header.filled(packed.arrays())
     assert {name: (own.dtype, own.tolist()) for name, own in its_ids.items()} == {"edge_attr.0": (np.int64, [0, 1, 2, 3, 4])}
     assert {name: (a.dtype, a.shape, a.tobytes()) for name, a in found.arrays().items()} == {
         name: (a.dtype, a.shape, a.tobytes()) for name, a in batch.arrays().items()
@@ -43,6 +45,14 @@ def test_there_and_back(sampler):
     assert (found.num_seeds, found.nested) == (batch.num_seeds, batch.nested)
     if isinstance(sampler, HeteroSampler):
         assert (found.seed_counts, found.seed_type) == (batch.seed_counts, batch.seed_type)
+    assert listed(packed.row_ids()) == listed(batch.row_ids())
+    for relation in batch.relations:
+        store = named("edge_attr", relation)
+        assert listed(packed.edge_places(store)) == listed(batch.edge_places(store))
+
+
+def listed(arrays):
+    return {name: own.tolist() for name, own in arrays.items()}
 
 
 def sizes_of(batch):
@@ -76,7 +86,7 @@ def test_a_sample_that_is_overwritten_while_it_is_read_is_none(monkeypatch):
     def get_late(box):
         box.put(0, [])
         found = get(box)
-        box.put(tag_of(2, 0), second)
+        box.put(tag_of(2, 0), [second])
         return found
 
     monkeypatch.setattr(SharedMessageSlot, "get", get_late)
