@@ -79,7 +79,20 @@ def apply_model(model: nn.Module, forward_inputs: ForwardInputs, x: Tensor, batc
         if forward_inputs == "blocks"
         else (batch.blocks, degrees)
     )
-    return _seed_rows(model, model(x, *inputs), batch.num_seeds, is_longer=forward_inputs == "edge_index")
+    try:
+        out = model(x, *inputs)
+    except Exception as error:
+        if forward_inputs == "blocks":
+            _note_blocks(model, error)
+        raise
+    return _seed_rows(model, out, batch.num_seeds, is_longer=forward_inputs == "edge_index")
+
+
+def _note_blocks(model: nn.Module, error: Exception) -> None:
+    """Add a hint to an error of a model that gets blocks, unless the name of its parameter shows that it expects them."""
+    name = next((name for name in list(signature(model.forward).parameters)[1:2] if not name.startswith("block")), None)
+    if name is not None:
+        error.add_note(f"hoptrain passed the batch's blocks as {name!r}: if the model takes edge_index, give forward_inputs='edge_index'")
 
 
 def apply_hetero_model(model: nn.Module, forward_inputs: HeteroForwardInputs, x: Mapping[str, Tensor], batch: HeteroMiniBatch) -> Tensor:

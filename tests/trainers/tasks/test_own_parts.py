@@ -15,7 +15,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from reference.hetero_data import hetero_data, hetero_module
 from torch import nn
 from torch_geometric.metrics import LinkPredMetricCollection, LinkPredPrecision, LinkPredRecall
-from torch_geometric.nn import GraphSAGE
+from torch_geometric.nn import GraphSAGE, SAGEConv
 from torchmetrics import MeanSquaredError, MetricCollection
 from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
 from torchmetrics.wrappers import ClasswiseWrapper
@@ -355,6 +355,25 @@ def test_a_model_s_inputs_are_taken_from_the_names_of_its_parameters():
     model = NodeClassifier(model=GraphSAGE(7, 8, 2, 3))
     assert model.forward_inputs == model.hparams["forward_inputs"] == "edge_index"
     fit(nodes(), model)
+
+
+class OtherName(nn.Module):
+    """A PyG model whose parameter has a name from which its kind cannot be seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = SAGEConv(7, 3)
+
+    def forward(self, x, mystery):
+        return self.layer(x, mystery)
+
+
+def test_a_pyg_model_that_gets_blocks_is_told_how_to_get_edge_index():
+    with pytest.raises(ValueError, match="edge_index") as failed:
+        fit(nodes(), NodeClassifier(model=OtherName()))
+    (note,) = failed.value.__notes__
+    assert note == "hoptrain passed the batch's blocks as 'mystery': if the model takes edge_index, give forward_inputs='edge_index'"
+    fit(nodes(), NodeClassifier(model=OtherName(), forward_inputs="edge_index"))
 
 
 def test_a_loss_that_is_not_finite_is_logged_once_in_python(caplog):
