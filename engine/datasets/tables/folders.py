@@ -185,7 +185,10 @@ def _read_hetero(
     if isinstance(reading.like, HeteroDataset):
         seed_type = reading.repeat("seed-type", seed_type, reading.like.seed_type)
         paths = _in_order(name, paths, reading.like.graph.num_nodes, reading)
-        relations = _in_order(name, relations, reading.like.graph.relations, reading)
+        known = list(reading.like.graph.relations)
+        if reading.like.meta.get("reverse") == "added":  # the second half has the reverses of the first
+            known = known[: len(known) // 2]
+        relations = _in_order(name, relations, known, reading)
     without = Without(reading)
     types = {kind: _Type(kind, path, reading, without, bad) for kind, path in paths.items()}
     seed_type = _seed_type(name, {kind: own.is_labelled for kind, own in types.items()}, seed_type)

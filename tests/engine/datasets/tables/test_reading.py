@@ -70,7 +70,7 @@ def test_new_tables_of_several_types_become_the_same_numbers(papers, capsys):
     again = read_hetero_tables(
         {kind: f"new/nodes/{kind}.csv" for kind in ("paper", "author")},
         {tuple(name.split("__")): f"new/edges/{name}.csv" for name in ("paper__cites__paper", "author__writes__paper")},
-        like=data,
+        like=data.with_reverse(),
     )
     assert (list(again.x), again.x["paper"].tolist()) == (["author", "paper"], [[2005, 1], [2020, 2]])
 
