@@ -1,5 +1,6 @@
 """Conversions of a mini-batch to other devices, dtypes and libraries."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -25,6 +26,11 @@ def test_to_the_cpu_shares_memory(batch):
     assert moved.blocks[0].indices.data_ptr() == batch.blocks[0].indices.ctypes.data
     assert moved.x is None
     assert moved.to("cpu").node_ids is moved.node_ids
+
+
+def test_repr_names_features_and_labels(batch):
+    whole = replace(batch, x=np.zeros((len(batch.node_ids), 5), np.uint8), y=np.zeros(3, np.int64))
+    assert repr(whole).endswith(f"x ({len(batch.node_ids)}, 5), y (3,))")
 
 
 def test_arrays_put_together_again(batch):
