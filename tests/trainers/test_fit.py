@@ -91,6 +91,17 @@ def test_a_run_at_its_end_says_that_nothing_is_left_to_train(run_here):
     assert said not in run_here(*quick_fit("--data.num_workers", 0, "--ckpt_path", "last", epochs=2)).err
 
 
+def test_a_run_that_stopped_early_says_only_how_to_make_it_longer(run_here, caplog):
+    early = ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor", "val_loss", "--trainer.callbacks.mode", "max")
+    command = quick_fit("--data.num_workers", 0, *early, "--trainer.callbacks.patience", 1, epochs=4)
+    run_here(*command)
+    said = run_here(*command, "--ckpt_path", "last").err
+    assert (
+        "EarlyStopping had ended this run, so it does not train further: raise the patience of EarlyStopping to continue" in caplog.messages
+    )
+    assert "max_epochs" not in said
+
+
 @pytest.mark.parametrize(
     ("limits", "line"),
     [
