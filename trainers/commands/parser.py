@@ -73,6 +73,8 @@ def _explain(parser: OptionParser, message: str, error: Exception | None) -> str
     inner = next((str(cause) for cause in causes(error) if isinstance(cause, InputError)), None)
     key = re.match(r'Parser key "([^"]+)"', message)
     if inner is not None:  # an error about the arguments of a class, whose message already explains it
+        if key is not None and (missing := re.match(r"((\S+?),? .*)must be given: name a configuration", inner)):
+            inner = f"{missing[1]}must be given: give a value under init_args, or on the command line as --{key[1]}.{missing[2]} VALUE"
         return f"{key[1]}: {inner}" if key and not inner.startswith(key[1]) else inner
     if key is not None:
         return _wrong_value(parser, key[1], message)

@@ -99,7 +99,7 @@ class ScoredModule(LightningModule):
                 line a class and its arguments. torch's ReduceLROnPlateau monitors val_loss, Lightning's monitors its argument ``monitor``.
 
         Raises:
-            InputError: an argument has another type.
+            InputError: an argument has another type, or a class needs further arguments.
         """
         super().__init__()
         for name, given in (("optimizer", optimizer), ("lr_scheduler", lr_scheduler)):
@@ -107,6 +107,11 @@ class ScoredModule(LightningModule):
                 raise InputError(
                     f"{name} is {name_of(given)}(...): it must be a class or a function that makes one, since hoptrain calls it for each training; "
                     "give for instance functools.partial of the class and its arguments"
+                )
+            if needed := _further_arguments(given):
+                own = f"{name_of(given)}, {', '.join(f'{each}=...' for each in needed)}"
+                raise InputError(
+                    f"{name} is {name_of(given)}: it also needs {', '.join(needed)}; give for instance functools.partial({own})"
                 )
         self._optimizer, self._lr_scheduler = optimizer, lr_scheduler
         self._columns: Columns = {}
@@ -496,6 +501,16 @@ def may_fuse(module: LightningModule) -> bool | None:
     trainer = module._trainer
     clips = trainer is not None and trainer.gradient_clip_val and isinstance(trainer.precision_plugin, MixedPrecision)
     return True if module.device.type == "cuda" and not clips else None
+
+
+def _further_arguments(make: Callable[..., Any] | None) -> list[str]:
+    """Return the required arguments of a function after the first one."""
+    try:
+        parameters = [] if make is None else list(signature(make).parameters.values())
+    except ValueError:  # a function of C
+        return []
+    needed = [each.name for each in parameters if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    return needed[1:]
 
 
 def _takes_sparse_gradients(make: OptimizerCallable) -> bool:

@@ -126,6 +126,12 @@ MISTAKES = {
         rule="model data 4 labels several",
         remedy=OTHER_LABELS,
     ),
+    "a schedule without its arguments": Mistake(
+        lambda: NodeClassifier(8, 3, 2, lr_scheduler=torch.optim.lr_scheduler.StepLR),
+        value="lr_scheduler is StepLR",
+        rule="needs step_size",
+        remedy="functools.partial(StepLR, step_size=...)",
+    ),
     "double precision": Mistake(
         lambda tmp_path: fit(tmp_path, NodeClassifier(8, 3, 2), THREE_CLASSES, precision="64-true"),
         value="trainer.precision is 64-true",
