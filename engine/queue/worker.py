@@ -82,8 +82,10 @@ def _serve(connection: Connection[Any, Any], job: int, slots: Sequence[Slot], ba
         return
     free = deque[int]()
     generation, epoch, steps = -1, 0, range(0)
+    arrivals = select.poll()  # Connection.poll makes a selector at each call
+    arrivals.register(connection, select.POLLIN)
     while True:
-        while not steps or not free or connection.poll(0):
+        while not steps or not free or arrivals.poll(0):
             message = connection.recv()
             if message[0] == "free":
                 free.append(message[1])

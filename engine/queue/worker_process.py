@@ -7,6 +7,7 @@ Sampling is a pure function of (seed, epoch, batch), so a replacement makes the 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,9 @@ class WorkerProcess:
                 os.close(read_end)
             for direction in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
                 ours.setsockopt(socket.SOL_SOCKET, direction, _MESSAGE_TIMEOUT)
+            # made once, since Connection.poll makes a selector at each call, which takes longer than to receive a message
+            self._arrivals = select.poll()
+            self._arrivals.register(ours, select.POLLIN)
             self.connection: Connection[Any, Any] = Connection(ours.detach())
 
     def begin(self, generation: int, epoch: int, steps: range) -> None:
@@ -174,12 +178,12 @@ class WorkerProcess:
 
     def wait(self, timeout: float) -> None:
         """Wait until a message arrives, the process ends, or ``timeout`` seconds have passed."""
-        wait([self.connection], timeout)
+        self._arrivals.poll(1000 * timeout)
 
     def collect(self) -> None:
         """Handle all messages that have arrived, including those of a dead process."""
         try:
-            while self.connection.poll(0):
+            while self._arrivals.poll(0):
                 self._take(self.connection.recv())
         except BlockingIOError:  # only half a message came: its writer was stopped, and the rest is lost
             self.kill()
