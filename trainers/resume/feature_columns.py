@@ -30,7 +30,8 @@ def columns_in(data: Dataset | HeteroDataset, *, edges: bool, classes: bool) -> 
         is_described = len(rows.shape) == 2 and sum(own.width for own in encodings.values()) == rows.shape[1]
         if kind != "y" and is_described and (edges or kind == "x"):
             found[store] = {column: _kind(own) for column, own in encodings.items()}
-    if classes and (names := data.meta.get("classes")):
+    names = data.meta.get("classes")
+    if classes and names and isinstance(names, list | tuple):  # other programs may store a number
         found["classes"] = {"": _hash(names)}
     return found
 

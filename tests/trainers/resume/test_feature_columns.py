@@ -79,8 +79,9 @@ def test_data_with_other_columns_are_rejected(trained):
 def test_data_and_checkpoints_without_names_are_not_checked(trained):
     path, _ = trained
     reordered = module(NODES[["id", "town", "pages", "label"]])
-    nameless = NodeDataModule(replace(reordered.data, meta={}), NeighborSampler([2]), num_workers=0)
-    assert len(predict(trained, nameless)) == 6
+    for meta in ({}, {"classes": 3}):  # the meta of a .npz file may have a number of classes
+        nameless = NodeDataModule(replace(reordered.data, meta=meta), NeighborSampler([2]), num_workers=0)
+        assert len(predict(trained, nameless)) == 6
     checkpoint = torch.load(path, weights_only=True)
     assert list(checkpoint["feature_columns"]["x"]) == ["pages", "town"]
     for entry in (None, "abc", {"x": 3}):
