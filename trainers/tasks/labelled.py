@@ -93,6 +93,7 @@ class LabelMixin(ScoredModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the kind and the number of the labels, which the data of a later prediction need not have."""
+        super().on_save_checkpoint(checkpoint)
         if self.labels is not None:
             checkpoint["labels"] = list(self.labels)
 
