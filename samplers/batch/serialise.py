@@ -116,7 +116,7 @@ def header_of(batch: SampledBatch | PackedBatch, **changes: Any) -> Header:
 def written(batch: SampledBatch, edge_ids: EdgeIds | None = None) -> Array:
     """Return the structure of a batch as bytes (n,) uint8 that ``read`` takes: the arrays, the pickled header, and its length."""
     ids = edge_ids or {}
-    arrays = batch.arrays() | ids
+    arrays = {**batch.arrays(), **ids}
     specs = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
     head = pickle.dumps((*header_of(batch), specs, len(ids)), pickle.HIGHEST_PROTOCOL)
     parts: list[Any] = []
@@ -129,7 +129,7 @@ def read(message: Array) -> tuple[PackedBatch, EdgeIds]:
     """Return the batch and edge ids that ``written`` serialised; their arrays are views of ``message``."""
     length = int.from_bytes(message[-_ALIGN:], "little")
     # safe to unpickle: a process of the same loader wrote it, in anonymous memory
-    num_src, facts, specs, num_ids = pickle.loads(message[-_ALIGN - length : -_ALIGN])
+    num_src, facts, specs, num_ids = pickle.loads(message[-_ALIGN - length : -_ALIGN].data)
     arrays, begin = dict[str, Array](), 0
     for name, dtype, shape in specs:
         arrays[name] = array = np.ndarray(shape, dtype, message, begin)

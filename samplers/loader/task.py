@@ -69,8 +69,8 @@ class SampleTask:
         """Make the batch of a step in arrays from ``allocate`` and return its header. With a feature cache, ``epoch`` is a ``run_and_epoch``."""
         begin = time.perf_counter()
         run, epoch = divmod(epoch, MAX_EPOCH)
-        batch, ids = self._received(run, step) or self._sampled(epoch, step)
-        rows = self.rows_of(batch, ids)
+        batch, edge_ids = self._received(run, step) or self._sampled(epoch, step)
+        rows = self.rows_of(batch, edge_ids)
         structure = batch.arrays()
         sampled = time.perf_counter()
         specs = [(name, array.dtype, array.shape) for name, array in structure.items()]
