@@ -12,7 +12,7 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, as_labels, is_integer
 from hoptrain.engine.columns import RelationColumns
-from hoptrain.engine.errors import InputError, an, not_carried
+from hoptrain.engine.errors import InputError, an, explain_keywords, not_carried
 from hoptrain.engine.features.attributes import Attributes
 from hoptrain.engine.features.checks import (
     as_feature_array,
@@ -237,6 +237,7 @@ class BaseDataset(ABC):
         """Return the subclass's fields, read from a folder's arrays and header."""
 
 
+@explain_keywords
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class Dataset(BaseDataset):
     """A data set of V nodes with one node type: graph, features, labels and splits; read-only.

@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from functools import wraps
+from inspect import signature
+from typing import Any, Final, TypeVar
 
 _log = logging.getLogger(__name__)
+SomeClass = TypeVar("SomeClass", bound=type[Any])
 
 
 class InputError(ValueError):
@@ -175,3 +178,67 @@ def error_context(what: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{what}: {error}") from None
+
+
+_SIZES = {
+    "in_channels": ("in_feats", "in_dim", "input_dim", "num_features", "num_node_features"),
+    "hidden_channels": ("hidden_feats", "hidden_dim", "hidden_size", "hidden", "n_hidden", "num_hidden", "h_feats"),
+    "out_channels": ("out_feats", "out_dim", "output_dim"),
+    "num_classes": ("n_classes", "out_channels", "out_feats", "out_dim", "output_dim"),
+    "num_layers": ("n_layers", "num_convs"),
+    "edge_channels": ("edge_dim", "num_edge_features", "edge_feats"),
+    "heads": ("num_heads", "n_heads"),
+    "dropout": ("feat_drop", "drop_rate", "p"),
+    "arch": ("conv_type", "aggregator_type"),
+}
+OTHER_NAMES: Final[Mapping[str, Sequence[str]]] = {
+    "fanouts=[15, 10]": ("num_neighbors", "fan_outs", "fan_out", "fanout", "num_samples", "sizes"),
+    "sampler=NeighborSampler([15, 10])": ("num_neighbors", "fanouts", "fan_outs", "fanout", "graph_sampler", "num_samples", "sizes"),
+    "split='train' or split=ids": ("input_nodes", "node_idx", "nodes", "indices"),
+    "num_negatives=1": ("neg_sampling_ratio", "neg_sampling", "num_neg_samples", "num_neg", "negative_sampler"),
+    "weighted=True": ("weight_attr", "prob"),
+    "data=DATA (a data set)": ("dataset", "graph"),
+    "dataset=DATA (a name, a folder or a data set)": ("data", "graph"),
+    "Graph.from_edges(src, dst, num_nodes), or indptr=offsets": ("edge_index", "num_nodes"),
+    "x=features": ("feat", "features", "node_features", "node_feats"),
+    "edge_attr=features": ("edge_feat", "edge_feats", "edge_features"),
+    "y=labels": ("label", "labels", "targets"),
+    "splits={'train': mask, 'val': mask, 'test': mask}": ("train_mask", "val_mask", "test_mask", "masks"),
+    "graph=Graph.from_edges(src, dst, num_nodes, weights=...)": ("edge_weight", "edge_weights", "weights"),
+    "graph=Graph.from_edges(src, dst, num_nodes, times=...)": ("time", "times", "edge_time"),
+    "graph=Graph.from_edges(src, dst, num_nodes)": ("num_nodes", "adj_t"),
+} | {f"{here}=...": names for here, names in _SIZES.items()}
+"""What to give to hoptrain's classes -> names that other libraries have for it. The name before the first "=" is that of hoptrain's argument."""
+
+
+def explain_keywords(cls: SomeClass) -> SomeClass:
+    """Make a class raise InputError, with the name that hoptrain has, for an argument that it does not have but other libraries do; a class decorator."""
+    init = cls.__init__
+
+    @wraps(init)
+    def explained(self: Any, *args: Any, **options: Any) -> None:
+        try:
+            init(self, *args, **options)
+        except TypeError as error:
+            if "argument" in str(error) and (hint := _keyword_hint(type(self), options)):
+                raise InputError(hint) from None
+            raise
+
+    cls.__init__ = explained
+    return cls
+
+
+def _keyword_hint(kind: type[Any], options: Iterable[str]) -> str:
+    """Return a message about the first of the keywords ``options`` that a class does not have but whose name here is known; "" if there is none."""
+    inits = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
+    own, known = signature(kind.__init__).parameters, {name for init in inits for name in signature(init).parameters}
+    for name in options:
+        if name in own:
+            continue
+        for here, names in OTHER_NAMES.items():
+            if name in names and (found := re.search(r"\w+(?==)", here)) and found[0] in own:
+                return f"{kind.__name__} has no argument {name}: give {here} instead"
+        if name not in known:
+            near = did_you_mean(name, sorted(known - {"self"}))
+            return f"{kind.__name__} has no argument {name}: {near or f'help({kind.__name__}) lists its arguments'}"
+    return ""

@@ -9,12 +9,13 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array, as_weights
 from hoptrain.engine.columns import RelationColumns, wide_ids
-from hoptrain.engine.errors import InputError, join_limited
+from hoptrain.engine.errors import InputError, explain_keywords, join_limited
 from hoptrain.engine.store import checking, complete_header, create_new_folder, open_folder
 
 KIND = "graph"
 
 
+@explain_keywords
 class Graph(RelationColumns):
     """A read-only directed graph of V nodes and E edges in compressed sparse column (CSC) form, grouped by destination.
 

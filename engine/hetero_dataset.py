@@ -12,13 +12,14 @@ import numpy as np
 
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.dataset import BaseDataset, Contents, with_prefix
-from hoptrain.engine.errors import InputError, an, not_carried
+from hoptrain.engine.errors import InputError, an, explain_keywords, not_carried
 from hoptrain.engine.features.checks import as_feature_array, as_ids, as_rows
 from hoptrain.engine.features.quantized import Rows, rows_in
 from hoptrain.engine.features.splits import MASKS, SPLITS, by_split_name, masks_in
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 
 
+@explain_keywords
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True, repr=False)
 class HeteroDataset(BaseDataset):
     """A data set with a heterogeneous graph, features, labels and splits; read-only, validated by the constructor.

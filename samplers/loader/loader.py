@@ -11,6 +11,7 @@ import numpy as np
 from hoptrain.engine import Dataset, HeteroDataset, HeteroGraph, InputError, Schedule
 from hoptrain.engine.arrays import Array, as_array
 from hoptrain.engine.device import pin_pages, split_device
+from hoptrain.engine.errors import explain_keywords
 from hoptrain.engine.features.checks import as_ids
 from hoptrain.engine.features.quantized import QuantParams
 from hoptrain.engine.queue.ahead import Batch
@@ -37,6 +38,7 @@ _PLAIN = {"split": "train", "batch_size": 1024, "seed": 0, "shuffle": True, "ran
 """Default values of the loader's arguments that the argument ``schedule`` replaces."""
 
 
+@explain_keywords
 class SampleLoader(EpochLoader[SomeBatch]):
     """A loader that yields the mini-batches of a data set as NumPy arrays in shared memory; ``batch.to(device)`` makes torch tensors of them.
 

@@ -11,6 +11,7 @@ import numpy as np
 from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.errors import explain_keywords
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.address import HopAddress
 from hoptrain.kernels.cpu.columns import copy_columns, total_degree
@@ -107,6 +108,7 @@ class LaborDraws(NamedTuple):
         return self._hop(columns, hop, destinations, sources, len(nodes), request.address).keep("drawn")
 
 
+@explain_keywords
 class LaborSampler(FanoutSampler):
     """A LABOR sampler that keeps, in every hop, about ``fanout`` in-edges of each node reached so far, from as few different sources as possible.
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hoptrain.engine import Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype
 from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.errors import explain_keywords
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.nodewise import neighbor as kernels
 from hoptrain.kernels.cpu.nodewise.weighted import WeightedColumns
@@ -120,6 +121,7 @@ def _drawn(edges: kernels.HopEdges, total: int) -> Drawn:
     return Drawn(edges.indptr, edges.edge_ids[:total], edges.indices[:total])
 
 
+@explain_keywords
 class NeighborSampler(FanoutSampler):
     """A sampler that takes, in every hop, up to ``fanout`` in-edges of every node reached so far.
 
@@ -185,6 +187,7 @@ class NeighborSampler(FanoutSampler):
         return self._weights.get(graph, _weigh)[ONLY]
 
 
+@explain_keywords
 class HeteroSampler(HeteroFanoutSampler):
     """A neighbour sampler of heterogeneous graphs that takes, in every hop and by every relation, up to ``fanout`` in-edges of every node reached so far.
 

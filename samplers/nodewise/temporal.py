@@ -11,6 +11,7 @@ import numpy as np
 from hoptrain.engine import Address, Graph, HeteroGraph, InputError
 from hoptrain.engine.arrays import Array, id_dtype, is_integer
 from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.errors import explain_keywords
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.hetero_graph import Relation
 from hoptrain.kernels.cpu.nodewise import temporal as kernels
@@ -127,6 +128,7 @@ def _split(graph: Graph | HeteroGraph, batch: GrowingBatch, keys: Mapping[str, A
     return nodes, extra
 
 
+@explain_keywords
 class TemporalSampler(FanoutSampler):
     """A temporal sampler that takes, in every hop, up to ``fanout`` in-edges of every node found by the previous hop, none later than the seed's time.
 

@@ -10,6 +10,7 @@ import numpy as np
 from hoptrain.engine import Dataset, Graph, HeteroDataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.columns import RelationColumns
+from hoptrain.engine.errors import explain_keywords
 from hoptrain.engine.hetero_graph import HeteroGraph, Relation, relation_name
 from hoptrain.samplers.base import Sampler
 from hoptrain.samplers.batch.minibatch import HeteroMiniBatch, MiniBatch
@@ -21,6 +22,7 @@ HeteroNegatives = Literal["uniform", "in_batch", "degree", "filtered"]
 Negatives = Literal["uniform", "in_batch", "degree", "filtered", "pairs"]
 
 
+@explain_keywords
 class LinkSampler(LinkSeeds[Graph, MiniBatch]):
     """A link sampler of homogeneous graphs: a batch holds P edges, k negatives of each, and the blocks that lead to the ends of all of them.
 
@@ -135,6 +137,7 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
         return places
 
 
+@explain_keywords
 class HeteroLinkSampler(LinkSeeds[HeteroGraph, HeteroMiniBatch]):
     """A link sampler of heterogeneous graphs: a batch holds P edges of one or several relations, their negatives, and the blocks that lead to all ends.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import check_choice
+from hoptrain.engine.errors import check_choice, explain_keywords
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import NEED_EDGE_FEATURES, OF_EDGES, WITH_HEADS
 from hoptrain.trainers.models.features import Standardize
@@ -19,6 +19,7 @@ Conv = Literal["pyg", "dgl"]
 Norm = Literal["none", "batch", "layer"]
 
 
+@explain_keywords
 class GNN(nn.Module):
     """A stack of ``num_layers`` convolutions, with normalisation, activation and dropout between them. GAT and GATv2 use ELU, the others ReLU.
 

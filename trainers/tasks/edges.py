@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
+from hoptrain.engine.errors import explain_keywords
 from hoptrain.engine.features.checks import num_classes_of
 from hoptrain.engine.transforms.link_split import check_apart, share_out_edges
 from hoptrain.samplers import LinkSampler, MiniBatch, Sampler
@@ -37,6 +38,7 @@ class EdgeBatch(NamedTuple):
     pairs: Tensor
 
 
+@explain_keywords
 class EdgeDataModule(NodeDataModule):
     """A data module for edge-level tasks: it splits a data set's labelled edges and trains on batches of them.
 

@@ -62,6 +62,11 @@ def test_a_hetero_data_set_takes_tensors_and_masks_and_relations_as_tuples():
     assert batch.y.tolist() == [0, 2]
 
 
+def test_other_errors_of_a_call_are_those_of_python():
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'sampler'"):
+        NodeDataModule(data(), batch_size=8)
+
+
 def fit(tmp_path, model, y, **options):
     options |= {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
     trainer = Trainer(max_epochs=1, default_root_dir=tmp_path, **options)
@@ -78,6 +83,40 @@ THREE_CLASSES, FOUR_LABELS = np.arange(50) % 3, np.ones((50, 4), np.uint8)
 OTHER_LABELS = "metric num_classes multilabel"
 NO_SAMPLER = {"rule": "sampler homogeneous graphs", "remedy": "NeighborSampler([10, 10])"}
 MISTAKES = {
+    "PyG's fanouts": Mistake(
+        lambda: NodeDataModule(data(), num_neighbors=[10, 10], batch_size=8),
+        value="NodeDataModule has no argument num_neighbors",
+        rule="give sampler=NeighborSampler([15, 10])",
+    ),
+    "PyG's fanouts with a sampler": Mistake(
+        lambda: NodeDataModule(data(), SAMPLER, num_neighbors=[10, 10]),
+        value="num_neighbors",
+        rule="NodeDataModule no argument give sampler=",
+    ),
+    "PyG's fanouts of a sampler": Mistake(
+        lambda: NeighborSampler(num_neighbors=[10, 10]), value="num_neighbors", rule="NeighborSampler no argument give fanouts=[15, 10]"
+    ),
+    "PyG's seeds": Mistake(
+        lambda: SampleLoader(data(), SAMPLER, input_nodes=[3]), value="input_nodes", rule="SampleLoader no argument give split='train'"
+    ),
+    "PyG's masks": Mistake(
+        lambda: data(train_mask=np.ones(50, bool)), value="train_mask", rule="Dataset no argument give splits={'train': mask, 'val':"
+    ),
+    "another library's width": Mistake(
+        lambda: NodeClassifier(8, 3, 2, hidden_dim=16), value="hidden_dim", rule="no argument give hidden_channels="
+    ),
+    "a data set under the other name": Mistake(
+        lambda: NodeDataModule(data=data(), sampler=SAMPLER), value="no argument data:", rule="NodeDataModule give dataset=DATA"
+    ),
+    "a misspelt argument": Mistake(
+        lambda: SampleLoader(data(), SAMPLER, batchsize=3), value="batchsize", rule="SampleLoader no argument", remedy="mean batch_size"
+    ),
+    "an argument of nothing here": Mistake(
+        lambda: NodeDataModule(data(), SAMPLER, pin_it=True),
+        value="pin_it",
+        rule="NodeDataModule no argument",
+        remedy="help(NodeDataModule) lists",
+    ),
     "a word for features": Mistake(
         lambda: NodeDataModule(data(), SAMPLER, features="walk"), value="'walk'", rule="features one stored degrees", remedy="walks"
     ),

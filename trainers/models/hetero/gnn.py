@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.engine import InputError
-from hoptrain.engine.errors import check_choice
+from hoptrain.engine.errors import check_choice, explain_keywords
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import temporary_pyg_files
@@ -19,6 +19,7 @@ from hoptrain.trainers.models.hetero.layers import READ_EDGES, Blocks, HeteroArc
 from hoptrain.trainers.models.layers import Dropout
 
 
+@explain_keywords
 class HeteroGNN(nn.Module):
     """A GNN for heterogeneous graphs: an input module for each node type, ``num_layers`` convolutions of width H, and a linear map for each seed type.
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from hoptrain.engine import Dataset, Graph, HeteroDataset, InputError, load_hetero_dataset
 from hoptrain.engine.arrays import Array
 from hoptrain.engine.dataset import ONLY, BaseDataset
-from hoptrain.engine.errors import check_choice
+from hoptrain.engine.errors import check_choice, explain_keywords
 from hoptrain.engine.hetero_graph import Relation, relation_name
 from hoptrain.engine.transforms.link_split import (
     Ends,
@@ -150,6 +150,7 @@ def _hold_out(
     return hold_out_links(own.relations, reverses, shares, seed=seed, by_time=taken == "temporal")
 
 
+@explain_keywords
 class LinkDataModule(HeldOutLinks, NodeDataModule):
     """A data module that holds links out of a graph, and trains on mini-batches of the other links from a ``LinkSampler``.
 
@@ -295,6 +296,7 @@ def orient_links(graph: Graph, links: Mapping[str, Array], bounds: tuple[int, in
     return turned
 
 
+@explain_keywords
 class HeteroLinkDataModule(HeldOutLinks, HeteroSizes):
     """A data module that holds out links of some relations of a heterogeneous graph, and trains on the other links with a ``HeteroLinkSampler``.
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from hoptrain.engine import Dataset, HeteroDataset, InputError, load_dataset, load_hetero_dataset
 from hoptrain.engine.datasets.tables.encodings import without_encodings
-from hoptrain.engine.errors import check_choice
+from hoptrain.engine.errors import check_choice, explain_keywords
 from hoptrain.engine.features.splits import SPLITS
 from hoptrain.engine.hetero_graph import relation_name
 from hoptrain.engine.transforms.full_supervision import fully_supervised
@@ -23,6 +23,7 @@ from hoptrain.trainers.tasks.shared_data import SampledDataModule, open_data, wa
 Features = Literal["stored", "degrees", "walks"]
 
 
+@explain_keywords
 class NodeDataModule(SampledDataModule):
     """A data module for node-level tasks: it loads a data set and trains on mini-batches from sampler processes.
 
@@ -227,6 +228,7 @@ def _with_splits(data: HeteroDataset, suffix: str) -> HeteroDataset:
     return replace(data, splits={split: data.split(name) for split, name in names.items()}, validate=False)
 
 
+@explain_keywords
 class HeteroDataModule(HeteroSizes):
     """A data module that loads a heterogeneous data set and trains on mini-batches from a sampler of heterogeneous graphs.
 
