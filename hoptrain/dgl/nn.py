@@ -42,11 +42,11 @@ class GraphConv(_OnBlocks, dgl.nn.GraphConv):
 
 
 class GATConv(_OnBlocks, dgl.nn.GATConv):
-    """A drop-in replacement for ``dgl.nn.GATConv`` that is faster on blocks on a GPU."""
+    """A drop-in replacement for ``dgl.nn.GATConv`` that is faster on blocks."""
 
 
 class GATv2Conv(_OnBlocks, dgl.nn.GATv2Conv):
-    """A drop-in replacement for ``dgl.nn.GATv2Conv`` that is faster on blocks on a GPU."""
+    """A drop-in replacement for ``dgl.nn.GATv2Conv`` that is faster on blocks."""
 
 
 class GINConv(_OnBlocks, dgl.nn.GINConv):
@@ -89,8 +89,6 @@ def _sums(graph: Any, message_func: Any, reduce_func: Any) -> Tensor | None:
     heads = 1 if x.dim() < 3 else x.shape[1]
     if x.dim() not in (2, 3) or not x.is_floating_point() or (weights is not None and weights.numel() != graph.num_edges() * heads):
         return None
-    if weights is not None and weights.requires_grad and not x.is_cuda:
-        return None  # DGL sums faster on a CPU if the weights need gradients
     indptr, indices, ids = graph.adj_tensors("csc")
     if weights is not None:
         weights = weights.reshape(-1) if heads == 1 else weights.reshape(-1, heads)

@@ -15,13 +15,17 @@ _MODES = {"boundscheck": False, "error_model": "numpy", "nogil": True, "no_cfunc
 _COMPILER = f"numba{numba.__version__}-numpy{np.__version__}"
 
 
-def cpu_kernel(function=None, *, parallel=False):
-    """Compile a kernel for the CPU without GIL and bounds checks (callers validate), with C division and machine code cached on disk."""
+def cpu_kernel(function=None, *, parallel=False, reorders=False):
+    """Compile a kernel for the CPU without GIL and bounds checks (callers validate), with C division and machine code cached on disk.
+
+    With ``reorders``, the compiler may change the order of additions, so that it can vectorise the sum of a loop. Results then depend on the processor.
+    """
     if function is None:
-        return lambda f: cpu_kernel(f, parallel=parallel)
+        return lambda f: cpu_kernel(f, parallel=parallel, reorders=reorders)
+    fast = {"reassoc", "contract"} if reorders else False
 
     def make(**without):
         with kept_in(code_folder(function.__code__.co_filename, f"bare-{_COMPILER}" if without else _COMPILER)):
-            return njit(function, cache=True, parallel=parallel, **_MODES | without)
+            return njit(function, cache=True, parallel=parallel, fastmath=fast, **_MODES | without)
 
     return linked_bare(make)

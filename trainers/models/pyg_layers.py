@@ -5,7 +5,7 @@ Initial weights are bit-identical to PyG's, and outputs equal PyG's up to roundi
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_pyg_files
-from hoptrain.trainers.models.layers import Arch, gcn_weights, mean_weights, refuse_weights
+from hoptrain.trainers.models.layers import Arch, dropout, gcn_weights, mean_weights, refuse_weights
 from hoptrain.trainers.models.sums import aggregate, aggregate_joined, aggregate_with_own, joined_weight, narrows_first
 
 
@@ -100,33 +100,10 @@ class GATLayer(nn.Module):
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Compute the outputs (num_dst, C') of one block."""
         refuse_weights(block, "arch gat")
-        if x.is_cuda and not torch.compiler.is_compiling():
-            return self.attend(x, block)
-        out: Tensor = self.conv((x, x[: block.num_dst]), block.edge_index(), size=(block.num_src, block.num_dst))
-        return out
-
-    def attend(self, x: Tensor, block: Block) -> Tensor:
-        """Compute the outputs with ``aggregate``, which stores no message per edge.
-
-        It sums the weighted vectors and the unnormalised attention weights over the edges, and divides the first sum by the second.
-        """
-        conv, num_dst = self.conv, block.num_dst
-        hidden = conv.lin(x)
-        by_head = hidden.view(len(x), conv.heads, -1)
-        of_source, of_own = (by_head * conv.att_src).sum(-1), (by_head[:num_dst] * conv.att_dst).sum(-1)
-        source, destination = block.edge_index()
-        loops = F.leaky_relu(of_source[:num_dst] + of_own, conv.negative_slope)
-        edges = F.leaky_relu(of_source[source] + of_own[destination], conv.negative_slope)
-        # masks self-loops: each destination attends to itself once
-        edges = edges.masked_fill((source == destination)[:, None], float("-inf"))
-        with torch.no_grad():
-            most = loops.scatter_reduce(0, destination[:, None].expand_as(edges), edges, "amax")
-        edges, loops = (edges - most[destination]).exp(), (loops - most).exp()
-        total = aggregate(block, edges.new_ones(len(x), conv.heads), edges) + loops
-        edges, loops = (F.dropout(weights, conv.dropout, self.training) for weights in (edges, loops))
-        sums = aggregate(block, hidden, edges).view(num_dst, conv.heads, -1) + loops[..., None] * by_head[:num_dst]
-        out: Tensor = sums / total[..., None]
-        return torch.add(out.flatten(1) if conv.concat else out.mean(1), conv.bias)
+        if torch.compiler.is_compiling():
+            out: Tensor = self.conv((x, x[: block.num_dst]), block.edge_index(), size=(block.num_src, block.num_dst))
+            return out
+        return attend(self.conv, x, block)
 
 
 class GCNLayer(nn.Module):
@@ -146,3 +123,69 @@ class GCNLayer(nn.Module):
         edge_weights, self_weights = gcn_weights(block, degrees)
         sums, own = aggregate_with_own(block, self.linear(x), edge_weights)
         return sums + self_weights[:, None] * own + self.bias
+
+
+def attend(conv: Any, x: Tensor, block: Block) -> Tensor:
+    """Compute the outputs (num_dst, C') of PyG's ``GATConv``, without edge features, for the sources' rows ``x`` (num_src, C) of a block."""
+    hidden, edges = conv.lin(x), AttentionEdges.of(conv, block)
+    heads = torch.eye(conv.heads, dtype=hidden.dtype, device=hidden.device)[:, None]
+    # The product with a matrix (heads C', 2 heads) reads the rows once for all scores.
+    columns = [(weights.transpose(0, 1).transpose(1, 2) * heads).flatten(0, 1) for weights in (conv.att_src, conv.att_dst)]
+    of_source, of_own = (hidden @ torch.cat(columns, 1)).chunk(2, 1)
+    scores = F.leaky_relu(of_source[edges.source] + of_own[edges.destination], conv.negative_slope)
+    return edges.attend(conv, x, hidden, scores)
+
+
+class AttentionEdges(NamedTuple):
+    """The edges of a block over which PyG's ``GATConv`` or ``GATv2Conv`` computes a softmax, grouped by destination.
+
+    Attributes:
+        block: the block, in which the first edge of each destination is a self-loop if the convolution adds self-loops.
+        source: sources (M,) int64.
+        destination: destinations (M,) int64.
+        ignored: mask (M,) of the self-loops that the added ones replace; None if the convolution adds none.
+    """
+
+    block: Block
+    source: Tensor
+    destination: Tensor
+    ignored: Tensor | None
+
+    @classmethod
+    def of(cls, conv: Any, block: Block) -> AttentionEdges:
+        """Return the edges of a block, with self-loops if ``conv`` adds them."""
+        source, destination = block.edge_index()
+        if not conv.add_self_loops:
+            return cls(block, source, destination, None)
+        own = torch.arange(block.num_dst + 1, device=source.device)
+        indptr, places = block.indptr + own, torch.arange(block.num_edges, device=source.device) + destination + 1
+        sources, destinations = (own.new_empty(block.num_edges + block.num_dst) for _ in range(2))
+        for made, edges in ((sources, source), (destinations, destination)):
+            made[places], made[indptr[:-1].long()] = edges, own[:-1]
+        ignored = sources == destinations
+        ignored[indptr[:-1].long()] = False
+        return cls(Block(indptr=indptr, indices=sources, edge_ids=None, num_src=block.num_src), sources, destinations, ignored)
+
+    def attend(self, conv: Any, x: Tensor, hidden: Tensor, scores: Tensor) -> Tensor:
+        """Compute the outputs (num_dst, C') of a convolution by ``aggregate``, which stores no message per edge.
+
+        It sums the weighted vectors and the unnormalised attention weights over the edges, and divides the first sum by the second.
+
+        Args:
+            conv: a ``GATConv`` or ``GATv2Conv``.
+            x: rows (num_src, C) of the sources.
+            hidden: rows (num_src, heads C') of which the sums are computed.
+            scores: attention scores (M, heads) of the edges.
+        """
+        block = self.block
+        scores = scores if self.ignored is None else scores.masked_fill(self.ignored[:, None], float("-inf"))
+        with torch.no_grad():
+            most = scores.new_zeros(block.num_dst, conv.heads)
+            most = most.scatter_reduce(0, self.destination[:, None].expand_as(scores), scores, "amax", include_self=False)
+        weights = (scores - most[self.destination]).exp()
+        total = aggregate(block, weights.new_ones(block.num_src, conv.heads), weights) + 1e-16  # as in PyG, for destinations without edges
+        sums = aggregate(block, hidden, dropout(weights, conv.dropout, conv.training))
+        means = sums.view(block.num_dst, conv.heads, -1) / total[..., None]
+        out = means.flatten(1) if conv.concat else means.mean(1)
+        out = out if conv.res is None else out + conv.res(x[: block.num_dst])
+        return out if conv.bias is None else out + conv.bias

@@ -5,6 +5,7 @@ PyG parses the arguments of ``propagate`` from comments in a class, and caches t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -14,6 +15,8 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.nn.dense.linear import Linear
 
 from hoptrain.pyg.nn.neighbours import Neighbours, reduction_of
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.pyg_layers import AttentionEdges, attend
 from hoptrain.trainers.models.sums import narrows_first
 from hoptrain.trainers.models.sums.edge_index import SampledEdges, changes
 
@@ -127,7 +130,8 @@ class GATConv(pyg.GATConv):
         near = Neighbours.of(self, pyg.GATConv, x, edge_index, edge_attr)
         if near is None or size is not None or return_attention_weights is not None:
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
-        return near.apply(super().forward, x, edge_attr, list(self.parameters()))
+        on_block = partial(attend, self) if _is_for_attend(self, edge_attr) else None
+        return near.apply(super().forward, x, edge_attr, list(self.parameters()), on_block)
 
 
 class GATv2Conv(pyg.GATv2Conv):
@@ -141,7 +145,21 @@ class GATv2Conv(pyg.GATv2Conv):
         near = Neighbours.of(self, pyg.GATv2Conv, x, edge_index, edge_attr)
         if near is None or return_attention_weights is not None:
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
-        return near.apply(super().forward, x, edge_attr, list(self.parameters()))
+        on_block = self._attend if _is_for_attend(self, edge_attr) else None
+        return near.apply(super().forward, x, edge_attr, list(self.parameters()), on_block)
+
+    def _attend(self, x: Tensor, block: Block) -> Tensor:
+        """Compute the outputs (num_dst, C') for the sources' rows ``x`` (num_src, C) of a block."""
+        hidden, edges = self.lin_l(x), AttentionEdges.of(self, block)
+        own = hidden if self.share_weights else self.lin_r(x[: block.num_dst])
+        pairs = F.leaky_relu(hidden[edges.source] + own[edges.destination], self.negative_slope)
+        scores = (pairs.view(len(pairs), self.heads, -1) * self.att).sum(-1)
+        return edges.attend(self, x, hidden, scores)
+
+
+def _is_for_attend(layer: Any, edge_attr: Tensor | None) -> bool:
+    """Return whether hoptrain's attention computes the outputs of a layer: sources and destinations share its weights, and edges have no features."""
+    return edge_attr is None and isinstance(layer.in_channels, int) and reduction_of(layer) == "sum"
 
 
 def _is_plain(layer: Any) -> bool:

@@ -88,7 +88,14 @@ class Neighbours:
         sums, own_rows = aggregate_with_own(block, rows, own, reduce)
         return LazyRows.of(sums.to(rows.dtype), edges.num_nodes, others, reads), self._own(x, own_rows)
 
-    def apply(self, layer: Callable[..., Tensor], x: Tensor, edge_attr: Tensor | None, reads: list[Tensor]) -> Tensor:
+    def apply(
+        self,
+        layer: Callable[..., Tensor],
+        x: Tensor,
+        edge_attr: Tensor | None,
+        reads: list[Tensor],
+        on_block: Callable[[Tensor, Block], Tensor] | None = None,
+    ) -> Tensor:
         """Run PyG's code of a layer, and return its outputs (N, C').
 
         Args:
@@ -96,12 +103,13 @@ class Neighbours:
             x: input rows (N, C).
             edge_attr: features of the edges, with a row for each, or None.
             reads: parameters of the layer, which must not change before all rows are computed.
+            on_block: function that computes the outputs of the block's destinations from the sources' rows, or None for ``layer``.
         """
         block, edges = self.block, self.edges
-        rows = first_rows(x, block.num_src)
-        first = layer(
-            (rows, rows[: block.num_dst]), edges.plain()[:, : block.num_edges], None if edge_attr is None else edge_attr[: block.num_edges]
-        )
+        rows, attributes = first_rows(x, block.num_src), None if edge_attr is None else edge_attr[: block.num_edges]
+        first = None if on_block is None else on_block(rows, block)
+        if first is None:
+            first = layer((rows, rows[: block.num_dst]), edges.plain()[:, : block.num_edges], attributes)
         given = [x, edges, *reads] if edge_attr is None else [x, edges, edge_attr, *reads]
         return LazyRows.of(first, edges.num_nodes, lambda: layer(all_of(x), edges.plain(), edge_attr)[block.num_dst :], given)
 

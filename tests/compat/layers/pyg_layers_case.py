@@ -48,7 +48,15 @@ LAYERS = {
     "GCNConv no norm": Layer(lambda library, i, o: library.GCNConv(i, o, normalize=False), weights),
     "GATConv": Layer(lambda library, i, o: library.GATConv(i, o // 2, heads=2)),
     "GATConv features": Layer(lambda library, i, o: library.GATConv(i, o, heads=2, concat=False, edge_dim=3, residual=True), features),
+    "GATConv no loops": Layer(
+        lambda library, i, o: library.GATConv(i, o, heads=3, concat=False, residual=True, bias=False, add_self_loops=False)
+    ),
+    "GATConv max": Layer(lambda library, i, o: library.GATConv(i, o // 2, heads=2, aggr="max")),
+    "GATConv pair": Layer(lambda library, i, o: library.GATConv((i, i), o // 2, heads=2)),
     "GATv2Conv": Layer(lambda library, i, o: library.GATv2Conv(i, o // 2, heads=2)),
+    "GATv2Conv shared": Layer(
+        lambda library, i, o: library.GATv2Conv(i, o, heads=3, concat=False, residual=True, share_weights=True, add_self_loops=False)
+    ),
     "GATv2Conv features": Layer(
         lambda library, i, o: library.GATv2Conv(i, o, heads=2, concat=False, edge_dim=3, add_self_loops=False), features
     ),

@@ -81,6 +81,22 @@ def test_seeds_need_only_the_rows_that_lead_to_them(monkeypatch, dropout):
 aggregate = neighbours.aggregate_with_own
 
 
+@pytest.mark.parametrize("name", ["GATConv", "GATv2Conv"])
+def test_attention_of_seeds_runs_no_code_of_pygs_forward(name, monkeypatch):
+    """PyG's code would store a message for each edge."""
+    batch, mine = some_batch(), make(ours, name)
+    expected = mine(batch.x, batch.edge_index) + 0
+    monkeypatch.setattr(getattr(pyg, name), "forward", None)
+    same(mine(batch.x, batch.edge_index)[: batch.batch_size], expected[: batch.batch_size])
+
+
+def test_dropout_of_attention_weights():
+    batch, layer = some_batch(), ours.GATConv(6, 8, dropout=0.999999)
+    rows = layer(batch.x, batch.edge_index)[: batch.batch_size]
+    same(rows, layer.bias.expand_as(rows))
+    assert not torch.allclose(layer.eval()(batch.x, batch.edge_index)[: batch.batch_size], rows)
+
+
 @pytest.mark.parametrize("name", ["SAGEConv", "GCNConv", "GATConv"])
 def test_trimmed_scripts_are_pygs(name):
     batch = some_batch()

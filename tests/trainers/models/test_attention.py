@@ -1,11 +1,11 @@
-"""GAT's outputs and gradients by ``aggregate`` (the GPU path) equal those of PyG's convolution (the CPU path)."""
+"""GAT's outputs and gradients by ``aggregate`` equal those of PyG's convolution."""
 
 import pytest
 import torch
 from cases.edge_sums import DEGREES, block_of
 
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.pyg_layers import GATLayer
+from hoptrain.trainers.models.pyg_layers import GATLayer, attend
 
 
 def make_block(case):
@@ -21,7 +21,7 @@ def test_it_is_pygs(case, heads, concat):
     block, layer = make_block(case), GATLayer(5, 6, heads=heads, concat=concat, dropout=0.0).double()
     x = 20 * torch.randn(14, 5, dtype=torch.float64)  # large differences: without subtracting the largest score, exp would overflow
     found = []
-    for apply in (lambda rows: layer(rows, block, None), lambda rows: layer.attend(rows, block)):
+    for apply in (lambda rows: layer.conv((rows, rows[: block.num_dst]), block.edge_index()), lambda rows: layer(rows, block, None)):
         rows = x.clone().requires_grad_()
         layer.zero_grad()
         out = apply(rows)
@@ -36,10 +36,10 @@ def test_dropout_falls_on_the_shares():
     torch.manual_seed(0)
     block, layer = make_block("ragged"), GATLayer(5, 6, heads=2, concat=True, dropout=0.999999).train()
     torch.nn.init.normal_(layer.conv.bias)
-    out = layer.attend(torch.randn(14, 5), block)
+    out = attend(layer.conv, torch.randn(14, 5), block)
     torch.testing.assert_close(out, layer.conv.bias.expand_as(out))
     layer.conv.dropout = 0.3
     x, total = torch.randn(14, 5), 0
     for _ in range(1000):
-        total = total + layer.attend(x, block).detach() / 1000
-    torch.testing.assert_close(total, layer.eval().attend(x, block).detach(), rtol=0, atol=0.1)
+        total = total + attend(layer.conv, x, block).detach() / 1000
+    torch.testing.assert_close(total, attend(layer.eval().conv, x, block).detach(), rtol=0, atol=0.2)  # four standard deviations

@@ -62,6 +62,38 @@ def test_one_product_of_joined_rows_is_that_of_sums_own_rows_and_bias(weighted, 
         torch.testing.assert_close(own, other)
 
 
+@pytest.mark.parametrize(("heads", "width"), [(1, 5), (3, 1), (2, 20)])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("case", ["random", "empty", "ragged", "a hub"])
+def test_sums_with_weights_of_heads_are_those_of_a_dense_product(case, reduce, heads, width):
+    block = make_block(case)
+    torch.manual_seed(1)
+    x, weights = torch.randn(14, heads * width, requires_grad=True), torch.randn(block.num_edges, heads, requires_grad=True)
+    towards = torch.randn(block.num_dst, heads * width)
+    out = aggregate(block, x, weights if heads > 1 else weights[:, 0], reduce)
+    expected = torch.cat([dense(block, weights[:, head], reduce) @ rows.double() for head, rows in enumerate(x.chunk(heads, 1))], 1)
+    torch.testing.assert_close(out, expected.float())
+    found = torch.autograd.grad(out, (x, weights), towards)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, (x, weights), towards.double()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("given", ["rows", "weights"])
+def test_weighted_sums_have_the_gradients_that_are_needed(given):
+    block = make_block("ragged")
+    x, weights = torch.randn(14, 4), torch.rand(block.num_edges, 2)
+    wanted = {"rows": x, "weights": weights}[given].requires_grad_()
+    aggregate(block, x, weights).sum().backward()
+    assert wanted.grad.any()
+    assert [x.grad is None, weights.grad is None].count(True) == 1
+
+
+def test_weighted_sums_check_the_rows():
+    block = make_block("ragged")
+    for x in (torch.zeros(13, 4), torch.zeros(14, 5)):
+        with pytest.raises(ValueError, match="14 rows, one per source"):
+            aggregate(block, x, torch.rand(block.num_edges, 2))
+
+
 @pytest.mark.parametrize("read", ["sums", "own", "neither"])
 def test_a_result_that_no_loss_reads_adds_nothing(read):
     block, x = make_block("ragged"), torch.randn(14, 3, dtype=torch.float64, requires_grad=True)
@@ -76,6 +108,8 @@ def test_gradients_pass_gradcheck():
     block, x = make_block("random"), torch.randn(14, 2, dtype=torch.float64, requires_grad=True)
     weights = torch.rand(block.num_edges, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda x: aggregate(block, x, weights, "mean"), (x,))
+    of_heads = torch.rand(block.num_edges, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda *given: aggregate(block, *given, "mean"), (x, of_heads))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

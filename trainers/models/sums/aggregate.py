@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.sums.on_host import CONSTANT, joined_on_host, sums_on_host
+from hoptrain.trainers.models.sums.weighted_on_host import weighted_sums_on_host
 
 _ADDITION = 8
 """Cost of adding one value of a neighbour, in multiplications of a dense product. It is high, since the value is read from a random address in memory."""
@@ -21,8 +22,8 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
     ``weights`` are (M,), or (M, H) for H heads, each of which has C / H columns.
 
     Sums are float32 in mixed precision too, since a 16-bit sum of many values would stop growing. On a GPU, hoptrain's own kernels are used (``on_device``).
-    On the CPU too (``on_host``), with two exceptions that use torch's separate gather and add operations: when torch traces the model, and for weights
-    of several heads or with a gradient, for which there is no kernel.
+    On the CPU too (``on_host``, or ``weighted_on_host`` for weights of several heads or with a gradient). When torch traces the model, its separate gather
+    and add operations are used.
     """
     if torch.compiler.is_compiling():
         return _plain_sums(block, x, weights, reduce)
@@ -30,9 +31,11 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
         from hoptrain.trainers.models.sums.on_device import sums_on_device
 
         return sums_on_device(block, x, weights, mean=reduce == "mean")
-    if _needs_separate_operations(weights):
-        return _plain_sums(block, x, weights, reduce)
-    return sums_on_host(block, x if x.dtype == torch.float64 else x.float(), weights, mean=reduce == "mean")[0]
+    x = x if x.dtype == torch.float64 else x.float()
+    if weights is not None and _is_for_weighted(weights):
+        sums = weighted_sums_on_host(block, x, weights)
+        return sums if reduce == "sum" else sums / block.indptr.diff().clamp(min=1)[:, None]
+    return sums_on_host(block, x, weights, mean=reduce == "mean")[0]
 
 
 def aggregate_with_own(
@@ -62,12 +65,12 @@ def joined_weight(of_sums: Tensor, of_own: Tensor, bias: Tensor) -> Tensor:
 
 def _is_for_host(x: Tensor, weights: Tensor | None) -> bool:
     on_host = x.dtype in (torch.float32, torch.float64) and not x.is_cuda and not torch.compiler.is_compiling()
-    return on_host and not _needs_separate_operations(weights)
+    return on_host and not (weights is not None and _is_for_weighted(weights))
 
 
-def _needs_separate_operations(weights: Tensor | None) -> bool:
-    """Return whether the kernels of ``on_host`` cannot add with these weights; see ``aggregate``."""
-    return weights is not None and (weights.dim() == 2 or weights.requires_grad)
+def _is_for_weighted(weights: Tensor) -> bool:
+    """Return whether only ``weighted_on_host`` can add with these weights on the CPU; see ``aggregate``."""
+    return weights.dim() == 2 or weights.requires_grad
 
 
 def _plain_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal["sum", "mean"]) -> Tensor:
