@@ -208,7 +208,7 @@ OTHER_NAMES: Final[Mapping[str, Sequence[str]]] = {
     "graph=Graph.from_edges(src, dst, num_nodes, times=...)": ("time", "times", "edge_time"),
     "graph=Graph.from_edges(src, dst, num_nodes)": ("num_nodes", "adj_t"),
 } | {f"{here}=...": names for here, names in _SIZES.items()}
-"""What to give to hoptrain's classes -> names that other libraries have for it. The name before the first "=" is that of hoptrain's argument."""
+"""Arguments of hoptrain's classes -> their names in other libraries. The name before the first "=" is that of hoptrain's argument."""
 
 
 def explain_keywords(cls: SomeClass) -> SomeClass:

@@ -134,7 +134,7 @@ class GNN(nn.Module):
 
     @property
     def reads_edges(self) -> bool:
-        """Whether the layers read edge features."""
+        """True if the layers read edge features."""
         return any(getattr(layer, "reads_edges", False) for layer in self.layers)
 
     @property

@@ -173,7 +173,7 @@ class GraphTask(ExactTask):
 
     @property
     def reads_edges(self) -> bool:
-        """Whether the model reads edge features. A custom module over blocks may; one over ``edge_index`` does not get them."""
+        """True if the model reads edge features. A custom module over blocks may; one over ``edge_index`` does not get them."""
         if isinstance(self.model, GNN | LightGCN):
             return isinstance(self.model, GNN) and self.model.reads_edges
         return self.forward_inputs != "edge_index"
@@ -366,7 +366,7 @@ class HeteroTask(ExactTask):
 
     @property
     def reads_edges(self) -> bool:
-        """Whether the model reads edge features. A custom module over blocks may; one over ``edge_index`` does not get them."""
+        """True if the model reads edge features. A custom module over blocks may; one over ``edge_index`` does not get them."""
         return bool(self.model.edge_channels) if isinstance(self.model, HeteroGNN) else self.hparams.get("forward_inputs") != "edge_index"
 
     def inputs(self, batch: HeteroMiniBatch) -> dict[str, Tensor]:

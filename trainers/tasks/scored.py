@@ -274,7 +274,7 @@ class ScoredModule(LightningModule):
 
     @property
     def reads_edges(self) -> bool:
-        """Whether the model reads edge features."""
+        """True if the model reads edge features."""
         return False
 
     def _match_columns(self) -> None:
