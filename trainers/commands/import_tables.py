@@ -230,7 +230,10 @@ def _hetero_training(folder: str, data: HeteroDataset) -> str:
             "train prediction of the links of a relation, which needs no labels: hoptrain fit --config own_hetero_links "
             f"--data.dataset {folder} --data.sampler.relation '[{relation}]'{embeddings}"
         )
-    return _without_splits(data) or f"train: hoptrain fit --config own_hetero --data.dataset {folder}{embeddings}{_metric(data)}"
+    has_none = not any(len(data.splits.get(split, ())) for split in SPLITS)
+    splits = " --data.splits random" if has_none else ""
+    command = f"train: hoptrain fit --config own_hetero --data.dataset {folder}{splits}{embeddings}{_metric(data)}"
+    return command if has_none else _without_splits(data) or command
 
 
 def _without_splits(data: BaseDataset) -> str:

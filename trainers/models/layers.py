@@ -18,7 +18,7 @@ from hoptrain.kernels.cpu.training import dropout as kernels
 from hoptrain.kernels.shared.dropout import BLOCK
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.cuda import dropout as on_gpu
-from hoptrain.trainers.models.threads import share
+from hoptrain.trainers.models.sums.threads import share
 
 Arch = Literal["sage", "gat", "gcn", "gin", "gine", "gatv2", "transformer", "nnconv"]
 

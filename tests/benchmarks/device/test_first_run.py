@@ -179,7 +179,7 @@ def test_fit_takes_these_options(tmp_path):
 def test_what_the_parts_name_is_there():
     assert set(first_run._COUNTED) <= KERNELS.keys()
     named = [word for part in PARTS.values() for word in part.command if word.startswith("tests/")]
-    assert len(named) == 9
+    assert len(named) == 11
     assert all((ROOT / word).exists() for word in named)
 
 

@@ -34,7 +34,7 @@ def shop(tmp_path, monkeypatch):
 def test_the_printed_command_trains(shop, capsys):
     assert main(["data", "convert", "shop", "folder"]) == 0
     command = re.search(r"^train: hoptrain (.+)", capsys.readouterr().out, re.MULTILINE)[1]
-    assert command == "fit --config own_hetero --data.dataset folder --data.splits random"
+    assert command == "fit --config own_hetero --data.dataset folder --data.splits random --model.embeddings true"
     assert main([*shlex.split(command), *QUIET]) == 0
     assert "test accuracy" in capsys.readouterr().out
     checkpoint = next(Path("runs").rglob("*.ckpt"))
@@ -45,7 +45,7 @@ def test_the_printed_command_trains(shop, capsys):
 
 
 def test_without_splits_the_error_names_both_ways(shop, capsys):
-    assert main(["fit", "--config", "own_hetero", "--data.dataset", "shop"]) == 2
+    assert main(["fit", "--config", "own_hetero", "--data.dataset", "shop", "--model.embeddings", "true"]) == 2
     assert re.search(r"no split 'train'.*with_random_splits\(\) in Python or by --data.splits random", capsys.readouterr().err)
 
 

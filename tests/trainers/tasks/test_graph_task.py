@@ -162,7 +162,7 @@ def test_relations_have_edge_features_that_a_model_may_not_read(arch, number, ca
     module = hetero_module(replace(plain, edge_attr={relation: np.ones((columns.num_edges, 2), np.float32)}))
     quiet().fit(hetero_classifier(module, arch=arch), module)
     assert (
-        sum(f"typed: {arch} does not use the edge features (arch gatv2 or transformer does)" in line for line in caplog.messages) == number
+        sum(f"mixed: {arch} does not use the edge features (arch gatv2 or transformer does)" in line for line in caplog.messages) == number
     )
 
 

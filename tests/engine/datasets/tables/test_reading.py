@@ -91,7 +91,7 @@ def test_convert_tells_what_it_wrote_and_the_command_that_trains(papers, capsys)
 @pytest.mark.parametrize(
     ("paper", "author", "options", "last"),
     [
-        ("id,label\np1,a\np2,b\np3,a\n", "id,h\n", (), "to train, first make it again with --split random"),
+        ("id,label\np1,a\np2,b\np3,a\n", "id,h\n", (), "--data.splits random"),
         ("id,label\np1,a\np2,b\np3,a\n", "id,h\n", ("--split", "random"), "--config own_hetero --data.dataset out --model.embeddings true"),
         ("id,label\np1,0.5\np2,1\np3,2\n", "id,label\n", ("--split", "random", "--seed-type", "paper"), "--model.metric r2"),
         (
