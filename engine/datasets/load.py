@@ -106,6 +106,11 @@ def _reversed(data: HeteroDataset) -> HeteroDataset:
 
 def load_any(name: str, *, root: str | Path | None = None, scale: float = 1.0, seed_type: str | None = None) -> Dataset | HeteroDataset:
     """Open the data set ``name``, which may be homogeneous or heterogeneous. ``seed_type`` is used for tables only."""
+    if "\n" in name:  # jsonargparse replaces the name of a text file by its contents
+        raise InputError(
+            f"data set {name.partition(chr(10))[0][:60]}...: this is the text of a file, and must be a name or a folder; make a folder of a table with "
+            "'hoptrain data import', or for a trained model with 'hoptrain data import --like'"
+        )
     root, scale = existing_root(root), float(scale)
     source = REGISTRY.get(name)
     if source is None and _is_path(name):

@@ -23,7 +23,7 @@ def check_first_lines(edges: Table, ends: Mapping[str, Array], nodes: Sequence[N
         node_index: mapping from ids to node numbers, after ``close``.
 
     Raises:
-        InputError: a file has no header, and the ids in its first line occur in no other row; or a column name is also the id of a node.
+        InputError: a file has no header, and an id in its first line is unknown, or all occur in no other row; or a column name is also the id of a node.
     """
     columns = [(edges, ("src", "dst")), *((each.table, ("id",)) for each in nodes)]
     firsts = [(table, [table.doubted[name] for name in names]) for table, names in columns if table.doubted]
@@ -37,7 +37,9 @@ def check_first_lines(edges: Table, ends: Mapping[str, Array], nodes: Sequence[N
     for (table, texts), own in zip(firsts, numbers, strict=True):
         if table.has_header and (own >= 0).any():
             _refuse(table, f"it was read as column names, but {texts[int(np.argmax(own >= 0))]} is also the id of a node")
-        if not table.has_header and (own >= 0).all() and all(map(is_new, own.tolist())):
+        if not table.has_header and (own < 0).any():  # a bad row, which may be left out
+            _refuse(table, f"{texts[int(np.argmax(own < 0))]} is the id of no node, so these may be column names")
+        if not table.has_header and all(map(is_new, own.tolist())):
             _refuse(table, f"{' and '.join(texts)} occur{'s' * (len(texts) == 1)} in no other row, so these may be column names")
 
 

@@ -144,3 +144,9 @@ MISTAKES = {
 @each_of(MISTAKES)
 def test_mistakes(mistake, request):
     mistake.check(request)
+
+
+def test_the_text_of_a_file_is_no_name():
+    """The command line passes the contents of a text file whose name is given as a data set."""
+    with refused("id,age", "text file name folder", "data import --like"):
+        load_dataset("id,age\n1,2\n" * 1000)

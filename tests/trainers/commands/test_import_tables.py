@@ -234,6 +234,11 @@ def test_many_bad_rows_are_one_line(tmp_path, capsys):
             "e begins with cited,citing: cited and citing occur in no other row, so these may be column names; if it has column names, give --header",
         ),
         (
+            {"e": "cited,citing\nann,bob\nbob,ann\n", "x": "id,a\nann,1\nbob,2\n"},
+            ("--features", "x", "--skip-bad-rows", "0.5"),
+            "e begins with cited,citing: cited is the id of no node, so these may be column names; if it has column names, give --header",
+        ),
+        (
             {"e": "ann,bob\nbob,ann\n", "y": "paper,topic\nann,red\n"},
             ("--labels", "y"),
             "y begins with paper,topic: paper occurs in no other row, so these may be column names; if it has column names, give --header",

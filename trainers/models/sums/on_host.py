@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from hoptrain.engine.arrays import Array
 from hoptrain.kernels.cpu.training import sums as kernels
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.sums.transpose import transpose
 from hoptrain.trainers.models.sums.threads import share
+from hoptrain.trainers.models.sums.transpose import transpose
 
 CONSTANT = 8
 """Number of columns after the sums and the own rows of ``joined_on_host``: one of ones and the others of zeros, so that rows stay aligned."""

@@ -11,8 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from hoptrain.kernels.cpu.training import weighted_sums as kernels
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.sums.transpose import transpose
 from hoptrain.trainers.models.sums.threads import share
+from hoptrain.trainers.models.sums.transpose import transpose
 
 
 def weighted_sums_on_host(block: Block, x: Tensor, weights: Tensor) -> Tensor:
