@@ -98,7 +98,7 @@ gpu:
 	@$(or $(wildcard $(BIN)/python),$(PYTHON)) -m hoptrain.benchmarks.device.first_run --out $(OUT) $(PARTS)
 
 test-faults: $(STAMP)
-	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/loader/test_many_ranks.py tests/samplers/loader/test_tier_faults.py tests/trainers/test_fit_faults.py
+	HOPTRAIN_FAULTS=50 $(BIN)/pytest tests/engine/queue/test_faults.py tests/samplers/loader/test_many_ranks.py tests/samplers/loader/test_feature_cache_faults.py tests/trainers/test_fit_faults.py
 	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/resume/test_resume_drawn.py
 	HOPTRAIN_FAULTS=34 $(BIN)/pytest --numprocesses 2 tests/trainers/multinode/test_machine_faults.py
 	HOPTRAIN_FAULTS=1 $(BIN)/pytest tests/trainers/multinode/test_several_machines.py tests/trainers/multinode/test_machine_restart.py tests/trainers/multinode/test_launchers.py \
