@@ -20,6 +20,7 @@ from hoptrain.engine.partition.fill import DistributedCacheFillTask
 from hoptrain.engine.partition.folder import GRAPHS, open_partition
 from hoptrain.engine.partition.rows import PartitionedFeatures
 from hoptrain.engine.storage.filler import Filled, run_and_epoch
+from hoptrain.engine.storage.plan import IN_FLIGHT
 from hoptrain.engine.storage.shared_rows import CachedTable, SharedRows, shared_out, tag_of
 from hoptrain.samplers import NeighborSampler, Workspace
 from hoptrain.samplers.distributed.samples_ahead import DistributedPrefetchSampler
@@ -60,7 +61,11 @@ class Cluster:
         schedules = [[Schedule(rank=rank, **common) for rank in own] for own in ranks]
         task: dict[str, Any] = {"graph": data.graph, "stores": {"x": 0}, "sampler": sampler}
         self._rows_of = [
-            StepAccesses(tasks=[SampleTask(schedule=each, workspace=Workspace(), **task) for each in own], num_tables=1)
+            StepAccesses(
+                tasks=[SampleTask(schedule=each, workspace=Workspace(), **task) for each in own],
+                num_tables=1,
+                boxes=message_slots(IN_FLIGHT, 0, range(len(own)), None),
+            )
             for own in schedules
         ]
         self.size, self.topology = number, GRAPHS[self._partition.has_columns]

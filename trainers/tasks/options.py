@@ -164,7 +164,7 @@ def warn_of_unread(
         unread[f"edge features ({edge_reader} does)"] = model
     if of_nodes and getattr(hops, "is_timed", None) is False and any(own.times is not None for own in columns):
         unread[f"edge times ({kind} does)"] = name
-    if getattr(hops, "weighted", None) is False and any(own.weights is not None for own in columns):
+    if getattr(hops, "weighted", None) is False and any("weights" in own.arrays() for own in columns):
         unread[f"edge weights ({name} with weighted: true does)"] = name
     if unread:
         readers = " and ".join(dict.fromkeys(unread.values()))

@@ -70,18 +70,17 @@ def read_plain(
     The nodes are the rows of ``features``, in their order. Without ``features`` they are all nodes that occur in the tables, in ascending order of ids.
 
     Args:
-        edges: edge table (file or data frame) with columns ``src`` and ``dst`` (or ``source`` and ``target``, or other usual names; otherwise the first
-            two columns) and optionally ``weight`` and ``time``. All other columns are edge features. Edge ids are row numbers.
+        edges: edge table with columns ``src`` and ``dst`` (or other usual names; otherwise the first two columns) and optionally ``weight`` and
+            ``time``. All other columns are edge features. Edge ids are row numbers.
         features: node table with a column ``id`` (otherwise the first) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) by node.
         labels: table of ids and labels, or a ``.npy`` file with labels by node.
         split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random.
-        columns: roles of the columns of ``edges``, in their order; "-" for a column that is left out. By default those that columns of these names have in
-            ``reading.like``.
+        columns: roles of the columns of ``edges``, in their order; "-" leaves a column out. By default the roles of their names in ``reading.like``.
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
         is_text: True to treat ids as names even if they look like numbers.
-        undirected: True to add the reverse of each edge except self-loops, with ids after all others. Without times, repeated pairs are merged. By default
-            as in ``reading.like``.
+        undirected: True to add the reverse of each edge but self-loops, with ids after all others, and to merge repeated pairs if there are no times.
+            By default as in ``reading.like``.
         reading: options for reading columns and their cells.
         name: name of the data set.
         scratch: folder for temporary files that hold the edges: 16 bytes per edge, more with weights, times and features.
@@ -91,11 +90,9 @@ def read_plain(
     Raises:
         InputError: a file or row cannot be read, or the data set is invalid.
     """
-    bad = bad or BadRows()
-    opened, without = partial(_opened, delimiter=delimiter, header=header), Without(reading)
+    bad, opened, without = bad or BadRows(), partial(_opened, delimiter=delimiter, header=header), Without(reading)
     undirected = bool(reading.repeat("undirected", undirected, reading.recorded.get("undirected")))
-    table, roles = _edge_table(opened(edges, "edges"), columns, reading)
-    table = without(table)
+    table, roles = _edge_table(opened(edges, "edges"), columns, reading, without)
     files = {"features": features, "label": labels, "split": split}
     about = _about(files, opened, without, bad, progress, reading)
     node_index = _node_index(about, is_number=not is_text, or_by=table)
@@ -268,11 +265,12 @@ def _spools(folder: Path | None) -> Iterator[dict[str, _Spool]]:
             spool.close()
 
 
-def _edge_table(table: Table, columns: Sequence[str] | None, reading: Reading) -> tuple[Table, dict[str, str]]:
+def _edge_table(table: Table, columns: Sequence[str] | None, reading: Reading, without: Without) -> tuple[Table, dict[str, str]]:
     """Rename an edge table's columns to ``src``, ``dst`` and so on. Return the table, and the new name of each column, "-" if it is left out."""
     names = table.names
     _name_columns(table, reading.roles_in(names) if columns is None else columns)
-    return table, {before: "-" if name.startswith("- ") else name for before, name in zip(names, table.names, strict=True)}
+    roles = {before: "-" if name.startswith("- ") else name for before, name in zip(names, table.names, strict=True)}
+    return without(table), roles
 
 
 def _name_columns(table: Table, columns: Sequence[str] | None) -> None:

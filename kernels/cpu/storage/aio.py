@@ -73,7 +73,7 @@ def read_at_once(context, file, rows, slots, row_bytes, offset, block, firsts, f
     pointers, run_of, free = np.empty(depth, np.int64), np.empty(depth, np.int64), np.arange(depth)
     coming, failed, num_free = first, last, depth
     while True:
-        number = 0
+        number, sent = 0, 0
         while number < num_free and coming + number < failed:
             place, run = free[num_free - 1 - number], coming + number
             begin = run_begin(rows, firsts, run, row_bytes, offset, block)
@@ -83,7 +83,6 @@ def read_at_once(context, file, rows, slots, row_bytes, offset, block, firsts, f
             request[4], request[5] = -(-needed // block) * block, begin
             pointers[number], run_of[place] = request.ctypes.data, run
             number += 1
-        sent = 0
         while sent < number:
             taken = _syscall(_SUBMIT, context, number - sent, pointers[sent:].ctypes.data, 0, 0)
             if taken <= 0:

@@ -55,7 +55,7 @@ def aggregate_joined(block: Block, x: Tensor, weights: Tensor | None = None, red
     if _is_for_host(x, weights):
         return joined_on_host(block, x, weights, mean=reduce == "mean")
     sums, own = aggregate_with_own(block, x, weights, reduce)
-    return torch.cat([sums, own, F.pad(sums.new_ones(len(sums), 1), (0, CONSTANT - 1))], 1)
+    return torch.cat([sums, own, F.pad(sums.new_ones(sums.shape[0], 1), (0, CONSTANT - 1))], 1)
 
 
 def joined_weight(of_sums: Tensor, of_own: Tensor, bias: Tensor) -> Tensor:
