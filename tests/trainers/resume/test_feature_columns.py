@@ -50,6 +50,7 @@ def predict(trained, data):
     return torch.cat(trainer(path.parent).predict(NodeClassifier.load_from_checkpoint(path, weights_only=True), data))
 
 
+@pytest.mark.promise
 def test_data_with_other_columns_are_rejected(trained):
     path, arch = trained
     assert predict(trained, module(NODES)).shape == predict(trained, module(NODES.drop(columns="label"))).shape == (6, 2)
