@@ -90,7 +90,7 @@ def read_plain(
     Raises:
         InputError: a file or row cannot be read, or the data set is invalid.
     """
-    bad, opened, without = bad or BadRows(), partial(_opened, delimiter=delimiter, header=header), Without(reading)
+    bad, opened, without = bad or BadRows(), partial(_opened, delimiter=delimiter, header=header, assumed=reading.header), Without(reading)
     undirected = bool(reading.repeat("undirected", undirected, reading.recorded.get("undirected")))
     table, roles = _edge_table(opened(edges, "edges"), columns, reading, without)
     files = {"features": features, "label": labels, "split": split}
@@ -104,14 +104,14 @@ def read_plain(
     graph, edge_attr, repeats = _graph(own, len(node_index), undirected, scratch)
     x, of_x = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), NodeTable) else (rows, {})
     meta = _meta([table.path, *files.values()], classes, bad, repeats, {"x": of_x, "edge_attr": coded.features, "known": coded.known})
-    meta[OPTIONS] = reading.as_json() | {"undirected": undirected, "columns": roles}
+    meta[OPTIONS] = reading.as_json() | {"undirected": undirected, "columns": roles} | _of_files(rows, reading, header)
     if split == "random":
         splits, meta["split"] = random_splits(_labelled(y, len(node_index), name)), RANDOM_SPLIT
     return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), node_index.ids()
 
 
-def _opened(source: Path | Frame, name: str, *, delimiter: str | None, header: bool | None) -> Table:
-    return Table(source, delimiter=delimiter, header=header) if isinstance(source, Path) else FrameTable(source, name)
+def _opened(source: Path | Frame, name: str, **options: Any) -> Table:
+    return Table(source, **options) if isinstance(source, Path) else FrameTable(source, name)
 
 
 def read_edges(
@@ -149,7 +149,7 @@ def _about(
                 raise InputError(f"{source}: a split must be a table of ids and names of splits, or 'random'; write it as text")
             about[role] = narrow_features(_npy(source)) if role == "features" else _npy(source)
         elif source is not None and not isinstance(source, str):
-            table = without(_vertex_table(opened(source, "nodes"), None if role == "features" else role))
+            table = without(_vertex_table(opened(source, "nodes"), None if role == "features" else role, reading.column_of("id")))
             about[role] = NodeTable(table, bad, progress, reading if role == "features" else AS_THEY_ARE)
     without.check()
     if not isinstance(about.get("features"), NodeTable) and (known := encodings_in(reading.like.meta if reading.like else {}, "x")):
@@ -184,6 +184,13 @@ def _meta(
     columns = {what: {name: own.as_json() for name, own in each.items()} for what, each in encodings.items() if each}
     told = {"classes": classes, "skipped_rows": skipped, "repeated_rows": repeats, "columns": columns}
     return {"source": source} | {name: value for name, value in told.items() if value}
+
+
+def _of_files(rows: NodeTable | Array | None, reading: Reading, header: bool | None) -> dict[str, Any]:
+    """Return options for files like these: whether they have a header, if it is not detected, and the name of the column of ids in a node table."""
+    header = reading.header if header is None else header
+    found: dict[str, Any] = {} if header is None else {"header": header}
+    return found | ({"id": rows.table.name_in_file("id")} if isinstance(rows, NodeTable) and rows.table.has_header else {})
 
 
 def _node_index(about: Mapping[str, NodeTable | Array], *, is_number: bool, or_by: Table) -> NodeIndex:
@@ -306,10 +313,13 @@ def renamed(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> list[st
     return [found.get(i, name) for i, name in enumerate(names)]
 
 
-def _vertex_table(table: Table, role: str | None = None) -> Table:
-    """Rename a node table's columns to ``id``, ``label``, ``split`` and so on. A table with role ``label`` or ``split`` has no features."""
+def _vertex_table(table: Table, role: str | None = None, id_name: str | None = None) -> Table:
+    """Rename a node table's columns to ``id``, ``label``, ``split`` and so on. A table with role ``label`` or ``split`` has no features.
+
+    Ids are in the column ``id_name``, or else in the first one with a usual name, or else in the first one.
+    """
     lower = [own.lower() for own in table.names]
-    at = next((lower.index(own) for own in _ID_NAMES if own in lower), 0)
+    at = next((lower.index(own) for own in (id_name, *_ID_NAMES) if own in lower), 0)
     names = renamed([own if i != at else "id" for i, own in enumerate(table.names)], NODE_NAMES)
     if role is not None:
         others = [i for i in range(len(names)) if i != at]

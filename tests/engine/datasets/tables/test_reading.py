@@ -172,6 +172,71 @@ def test_options_that_decide_the_graph_are_repeated(capsys):
     assert "edges.csv must have the columns of mine: it lacks time; add what it lacks" in capsys.readouterr().err
 
 
+USERS = {"users": "user,n\nann,1\nbob,3\n", "calls": "caller,callee\nann,bob\nbob,ann\n"}
+OTHERS = {"users": "n,user\n5,cid\n6,dan\n", "calls": "callee,caller\ncid,dan\ndan,cid\n"}
+
+
+def users_like(*options, first=USERS, second=OTHERS, code=0):
+    """Import ``first`` with ``options``, and ``second`` with --like; return the second data set."""
+    write(".", first)
+    arguments = ["data", "import", "--edges", "calls.csv", "--features", "users.csv"]
+    assert main([*arguments, *options, "--out", "mine"]) == 0
+    write(".", second)
+    assert main([*arguments, "--like", "mine", "--out", "new"]) == code
+    return Dataset.open("new") if code == 0 else None
+
+
+def test_the_header_and_the_column_of_ids_are_those_of_the_training():
+    new = users_like("--columns", "src,dst", "--header")
+    assert (new.x.tolist(), Path("new/ids.csv").read_text()) == ([[5], [6]], "node,id\n0,cid\n1,dan\n")
+    assert new.graph.indices.tolist() == [1, 0]
+    assert new.meta["options"]["header"] is True
+    again = OTHERS | {"users": "n,user\n7,eve\n8,fay\n", "calls": "caller,callee\neve,fay\n"}
+    write(".", again)
+    assert main(["data", "import", "--edges", "calls.csv", "--features", "users.csv", "--like", "new", "--out", "third"]) == 0
+    assert Dataset.open("third").graph.indices.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "second", "message"),
+    [
+        (
+            ("--header",),
+            {},
+            {"users": "cid,5\ndan,6\n"},
+            "users.csv has no header, and mine has the columns n: columns are found by their names; write",
+        ),
+        (
+            (),
+            {"calls": "src,dst\nann,bob\n"},
+            {"users": "1,5\n2,6\n"},
+            "write the names into the first line, or give --header if it names them",
+        ),
+        (
+            ("--header",),
+            {},
+            {"calls": "cid,dan\ndan,cid\n"},
+            "calls.csv begins with cid,dan: it was read as column names, but cid is also the id",
+        ),
+        (
+            ("--no-header",),
+            {"users": "ann,1\nbob,3\n", "calls": "ann,bob\nbob,ann\n"},
+            {"users": "user,n\ncid,5\n"},
+            "callee is the id of no node, so these may be column names; if it has column names, give --header",
+        ),
+        (
+            (),
+            {"users": "ann,1\nbob,3\n", "calls": "ann,bob\nbob,ann\n"},
+            {"users": "user,n\ncid,5\ndan,6\n"},
+            "users.csv has a header, and mine had none (its columns are 1): both must be alike; if the first line is a row, give --no-header",
+        ),
+    ],
+)
+def test_a_missing_header_is_named(options, first, second, message, capsys):
+    users_like(*options, first=USERS | first, second=OTHERS | second, code=2)
+    assert message in capsys.readouterr().err
+
+
 PEOPLE = pd.DataFrame({"id": ["a", "b"], "n": [1.0, None], "town": ["Rome", "Oslo"], "label": ["x", "y"]})
 
 
@@ -253,7 +318,9 @@ def test_like_on_the_command_line_takes_data_of_the_same_kind(papers, capsys):
     assert "--like is papers, but papers is not a folder of tables" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options", [None, 7, "mean", {"missing": 7, "drop": 7, "columns": [1], "left": 7, "undirected": []}])
+@pytest.mark.parametrize(
+    "options", [None, 7, "mean", {"missing": 7, "drop": 7, "columns": [1], "left": 7, "undirected": [], "id": 7, "header": 7}]
+)
 def test_damaged_options_are_ignored(options, papers):
     damaged = replace(papers, meta={**papers.meta, "options": options})
     data = convert_like(like=damaged, edges_in_author__writes__paper="src,dst,role,weight\ncid,q1,last,1\n")
