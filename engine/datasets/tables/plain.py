@@ -25,8 +25,8 @@ from hoptrain.engine.datasets.tables.first_lines import check_first_lines
 from hoptrain.engine.datasets.tables.nodes import NodeIndex, NodeTable, labels_of, numbers_of, splits_of
 from hoptrain.engine.datasets.tables.reading import AS_THEY_ARE, OPTIONS, TABLES, Reading
 from hoptrain.engine.datasets.tables.rows import FrameTable, Progress, Table
-from hoptrain.engine.errors import InputError, join_limited, one_line
-from hoptrain.engine.features.splits import MASKS, labelled_nodes, random_splits
+from hoptrain.engine.errors import InputError, check_choice, join_limited, one_line
+from hoptrain.engine.features.splits import ALL_IN_TEST, MASKS, SPLIT_WORDS, all_in_test, labelled_nodes, random_splits
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.graph import Graph
 
@@ -74,7 +74,7 @@ def read_plain(
             ``time``. All other columns are edge features. Edge ids are row numbers.
         features: node table with a column ``id`` (otherwise the first) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) by node.
         labels: table of ids and labels, or a ``.npy`` file with labels by node.
-        split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random.
+        split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random, or "test" for a test split of all of them.
         columns: roles of the columns of ``edges``, in their order; "-" leaves a column out. By default the roles of their names in ``reading.like``.
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
@@ -105,8 +105,8 @@ def read_plain(
     x, of_x = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), NodeTable) else (rows, {})
     meta = _meta([table.path, *files.values()], classes, bad, repeats, {"x": of_x, "edge_attr": coded.features, "known": coded.known})
     meta[OPTIONS] = reading.as_json() | {"undirected": undirected, "columns": roles} | _of_files(rows, reading, header)
-    if split == "random":
-        splits, meta["split"] = random_splits(_labelled(y, len(node_index), name)), RANDOM_SPLIT
+    if isinstance(split, str):
+        splits, meta["split"] = _splits_by(split, y, len(node_index), name)
     return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), node_index.ids()
 
 
@@ -146,7 +146,7 @@ def _about(
     for role, source in sources.items():
         if isinstance(source, Path) and source.suffix == ".npy":
             if role == "split":
-                raise InputError(f"{source}: a split must be a table of ids and names of splits, or 'random'; write it as text")
+                raise InputError(f"{source}: a split must be a table of ids and names of splits, or 'random' or 'test'; write it as text")
             about[role] = narrow_features(_npy(source)) if role == "features" else _npy(source)
         elif source is not None and not isinstance(source, str):
             table = without(_vertex_table(opened(source, "nodes"), None if role == "features" else role, reading.column_of("id")))
@@ -156,16 +156,16 @@ def _about(
         raise InputError(
             f"{reading.source} has the features {join_limited(known)} of nodes: new data must have the same; give a table with them by --features"
         )
-    _check_sources(about, is_random=isinstance(sources["split"], str))
+    _check_sources(about, sources["split"])
     return about
 
 
-def _check_sources(about: Mapping[str, NodeTable | Array], is_random: bool) -> None:
+def _check_sources(about: Mapping[str, NodeTable | Array], split: Path | Frame | str | None) -> None:
     """Raise InputError if several inputs have labels, or several have splits."""
     for role, names in (("label", {"label"}), ("split", {"split", *MASKS})):
         sources = [own.path.name for own in about.values() if isinstance(own, NodeTable) and names & own.texts.keys()]
         sources += ["--labels"] if role == "label" and isinstance(about.get(role), np.ndarray) else []
-        sources += ["--split random"] if role == "split" and is_random else []
+        sources += [f"--split {split}"] if role == "split" and isinstance(split, str) else []
         if len(sources) > 1:
             raise InputError(
                 f"{' and '.join(sources)} have a {role} column of nodes: only one file may; leave the column out of the others"
@@ -381,13 +381,16 @@ def _of_nodes(
     return y, splits, classes
 
 
-def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
-    """Return the nodes to split at random: those with a label, or all if there are no labels."""
+def _splits_by(word: str, y: Array | None, num_nodes: int, name: str) -> tuple[dict[str, Array], str]:
+    """Return the splits that a word names, and their description. Without labels, ``random`` splits all nodes."""
+    check_choice("split", word, SPLIT_WORDS)
     if y is not None and len(y) != num_nodes:
         raise InputError(f"{name}: labels of {len(y):,} nodes: there are {num_nodes:,}; give one for each")
+    if word == "test":
+        return all_in_test(name, y), ALL_IN_TEST
     if y is None:
         _log.warning(f"{name}: no labels, so split random divides all {num_nodes:,} nodes: name the column of labels {LABEL_NAMES}")
-    return labelled_nodes(name, y, num_nodes)
+    return random_splits(labelled_nodes(name, y, num_nodes)), RANDOM_SPLIT
 
 
 def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: Path | None) -> tuple[Graph, Array | None, int]:

@@ -214,7 +214,7 @@ def test_many_bad_rows_are_one_line(tmp_path, capsys):
         ({"e": "0 1\n", "x": "id,a\n0,1\n1,KDD\n"}, ("--features", "x"), "x, line 3: a is 'KDD': other cells are numbers"),
         ({"e": "0 1\n"}, ("--features", "no.csv"), "no.csv cannot be read"),
         ({"e": "0 1\n"}, ("--features", "x.npy"), "e, line 1: dst is '1': the array of features or labels has rows 0 to 0"),
-        ({"e": "0 1\n"}, ("--split", "x.npy"), "x.npy: a split must be a table of ids and names of splits, or 'random'"),
+        ({"e": "0 1\n"}, ("--split", "x.npy"), "x.npy: a split must be a table of ids and names of splits, or 'random' or 'test'"),
         ({"e": "0 1\n", "x.npy": "0 1"}, ("--features", "x.npy"), "x.npy cannot be read"),
         ({"e": "0 1\n"}, ("--features", "names.npy"), "names.npy is <U1: features and labels must be real numbers; encode them"),
         (
@@ -258,6 +258,11 @@ def test_many_bad_rows_are_one_line(tmp_path, capsys):
             {"e": "war,peace\nwar,1914\n"},
             (),
             "e begins with war,peace: it was read as column names, but war is also the id of a node",
+        ),
+        (
+            {"e": "0 1\n"},
+            ("--split", "test"),
+            "mine: no node has a label: a test needs labels; name the column of labels, or leave --split test",
         ),
         ({"e": "0 1\n"}, ("--feature", "x"), "unrecognized arguments: --feature x"),
     ],

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from cases.mistakes import Mistake, each_of
 
-from hoptrain import HeteroDataset, from_pandas, load_hetero_dataset, read_hetero_tables
+from hoptrain import HeteroDataset, InputError, from_pandas, load_hetero_dataset, read_hetero_tables
 from hoptrain.engine import Dataset
 from hoptrain.engine.store import HEADER
 from hoptrain.trainers.cli import main
@@ -65,8 +65,11 @@ def test_new_tables_of_several_types_become_the_same_numbers(papers, capsys):
     assert data.x["paper"].tolist() == [[2005, 1], [2020, 2]]
     assert data.edge_attr["author", "writes", "paper"].tolist() == [[1], [1]]
     assert data.graph.relations["author", "writes", "paper"].weights.tolist() == [2, 5]
-    assert "predict, with a checkpoint of the training on papers: hoptrain predict --ckpt_path " in out
-    assert "last.ckpt --data.dataset newer --out predictions.csv\n" in out
+    assert (
+        "predict, with a CHECKPOINT of the training on papers (RUN_FOLDER/checkpoints/last.ckpt): hoptrain predict --ckpt_path CHECKPOINT"
+        in out
+    )
+    assert "--ckpt_path CHECKPOINT --data.dataset newer --out predictions.csv\n" in out
     again = read_hetero_tables(
         {kind: f"new/nodes/{kind}.csv" for kind in ("paper", "author")},
         {tuple(name.split("__")): f"new/edges/{name}.csv" for name in ("paper__cites__paper", "author__writes__paper")},
@@ -161,7 +164,7 @@ def test_options_that_decide_the_graph_are_repeated(capsys):
     assert "train link prediction" in capsys.readouterr().out
     new = imported(EDGES[["kind", "t", "callee", "caller"]], "--like", "mine", out="new")
     assert (new.graph.indices.tolist(), new.graph.times.tolist()) == (mine.graph.indices.tolist(), mine.graph.times.tolist())
-    assert "predict, with a checkpoint of the training on mine" in capsys.readouterr().out
+    assert "predict, with a CHECKPOINT of the training on mine" in capsys.readouterr().out
     bare = imported(
         EDGES.rename(columns={"caller": "src", "callee": "dst", "t": "time"})[["src", "dst", "time"]], "--like", "mine", out="bare"
     )
@@ -235,6 +238,23 @@ def test_the_header_and_the_column_of_ids_are_those_of_the_training():
 def test_a_missing_header_is_named(options, first, second, message, capsys):
     users_like(*options, first=USERS | first, second=OTHERS | second, code=2)
     assert message in capsys.readouterr().err
+
+
+def test_all_labelled_nodes_may_be_tested(papers, capsys):
+    """The output names the option, and then the command; other words for splits are refused."""
+    labelled = NEW | {"nodes/paper": "venue,id,year,label\nVLDB,q1,2020,trees\nKDD,q2,2020,\nKDD,q3,2020,graphs\n"}
+    write("new", labelled)
+    with pytest.raises(InputError, match="to test all labelled nodes, read the tables with --split test"):
+        converted("new", "--like", "papers", out="without").split("test")
+    assert capsys.readouterr().out.splitlines()[-1] == "to test all labelled nodes, first make it again with --split test"
+    data = converted("new", "--like", "papers", "--split", "test", out="newer")
+    assert {name: nodes.tolist() for name, nodes in data.splits.items()} == {"test": [0, 2]}
+    command = "hoptrain test --ckpt_path CHECKPOINT --data.dataset newer --data.splits null"
+    assert capsys.readouterr().out.splitlines()[-1] == f"test, with the same: {command}"
+    people, edges = PEOPLE.assign(n=1, label=["x", ""]), EDGES.drop(columns="kind")
+    assert {name: nodes.tolist() for name, nodes in from_pandas(edges, people, split="test").splits.items()} == {"test": [0]}
+    with pytest.raises(InputError, match=r"split is 'tests'.*random, test"):
+        from_pandas(edges, people, split="tests")
 
 
 PEOPLE = pd.DataFrame({"id": ["a", "b"], "n": [1.0, None], "town": ["Rome", "Oslo"], "label": ["x", "y"]})
