@@ -230,7 +230,7 @@ def _convert_tables(args: argparse.Namespace) -> int:
     folder, out = Path(args.name), Path(args.dest)
     bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
     reading = import_tables.reading_of(args, Dataset if is_homogeneous(folder) else HeteroDataset)
-    data, ids = read_tables_and_ids(folder, args.seed_type, reading=reading, bad=bad)
+    data, ids = read_tables_and_ids(folder, args.seed_type, name=out.name, reading=reading, bad=bad)
     if args.split is not None:
         if data.splits:
             raise InputError(

@@ -75,7 +75,7 @@ def read_plain(
         features: node table with a column ``id`` (otherwise the first) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) by node.
         labels: table of ids and labels, or a ``.npy`` file with labels by node.
         split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random, or "test" for a test split of all of them.
-        columns: roles of the columns of ``edges``, in their order; "-" leaves a column out. By default the roles of their names in ``reading.like``.
+        columns: names or roles of the columns of ``edges``, in their order; "-" leaves a column out. By default the roles of their names in ``reading.like``.
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
         is_text: True to treat ids as names even if they look like numbers.
@@ -283,13 +283,13 @@ def _edge_table(table: Table, columns: Sequence[str] | None, reading: Reading, w
 def _name_columns(table: Table, columns: Sequence[str] | None) -> None:
     """Rename the columns of an edge table to ``columns``, or by its header."""
     if columns is not None:
-        named = [own for own in columns if own != "-"]
-        if len(columns) != len(table.names) or not {"src", "dst"} <= set(named) or len(set(named)) < len(named):
+        names, named = renamed(columns, EDGE_NAMES), [own for own in columns if own != "-"]
+        if len(columns) != len(table.names) or not {"src", "dst"} <= set(names) or len(set(named)) < len(named):
             raise InputError(
                 f"--columns {','.join(columns)}: {table.path} has {len(table.names)} columns ({', '.join(table.names)}), which must include src and "
                 "dst; name each once, or - to leave it out"
             )
-        table.rename([f"- {place}" if own == "-" else own for place, own in enumerate(columns)])
+        table.rename([f"- {place}" if own == "-" else own for place, own in enumerate(names)])
     elif not table.has_header:
         if len(table.names) != 2:
             raise InputError(

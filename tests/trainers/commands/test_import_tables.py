@@ -66,6 +66,13 @@ def test_ids_that_are_numbers_of_nodes_need_no_file(tmp_path):
     assert not (tmp_path / "mine" / "ids.csv").exists()
 
 
+def test_columns_take_the_usual_names(tmp_path):
+    (tmp_path / "calls.csv").write_text("ann;bob;2;7;1\nbob;ann;3;8;0\n")
+    data = imported("--edges", "calls.csv", "--columns", "From,to,weights,timestamp,date")
+    assert (pairs(data), data.graph.weights.tolist(), data.graph.times.tolist()) == ([(0, 1), (1, 0)], [3, 2], [8, 7])
+    assert list(data.meta["columns"]["edge_attr"]) == ["date"]
+
+
 def test_labels_bring_nodes_without_edges(tmp_path):
     (tmp_path / "labels.csv").write_text("zoe,1\nann,0\n")
     data = imported("--edges", "edges.csv", "--columns", "src,dst,-,-", "--labels", "labels.csv")
@@ -168,6 +175,18 @@ def test_each_bad_row_is_named(size, tmp_path, capsys, monkeypatch):
 
 
 LABELLED = {"x": "id,a,label,split\n0,1,2,train\n1,2,3,test\n"}
+
+
+def test_missing_cells_of_many_columns_are_one_line(tmp_path, capsys):
+    names = [f"h{number}" for number in range(34)]
+    (tmp_path / "x.csv").write_text(f"id,{','.join(names)}\nann{',' * 34}\nbob{',' * 34}\ncid,x,{',' * 32}\ndan{',1' * 34}\n")
+    imported("--edges", "edges.csv", "--features", "x.csv", code=2)
+    line, other, last = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "x.csv, line 2 and 2 more of 4 rows: h0 is '' (also h1, h2, h3, h4, h5, h6, h7 and 26 more): each cell needs a value; fill"
+    )
+    assert other.startswith("x.csv, line 4: h0 is 'x': other cells are numbers")
+    assert last.startswith("hoptrain: 3 of 4 rows of x.csv cannot be read")
 
 
 def test_many_bad_rows_are_one_line(tmp_path, capsys):

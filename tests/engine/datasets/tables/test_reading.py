@@ -78,6 +78,13 @@ def test_new_tables_of_several_types_become_the_same_numbers(papers, capsys):
     assert (list(again.x), again.x["paper"].tolist()) == (["author", "paper"], [[2005, 1], [2020, 2]])
 
 
+def test_warnings_name_the_new_data_set(caplog):
+    write("mine", TABLES, edges_in_paper__cites__paper="src,dst,note\n" + "".join(f"p1,p2,text {number}\n" for number in range(30)))
+    data = converted("mine", "--missing", "mean", out="other")
+    assert data.name == "other"
+    assert "other: a HeteroDataset cannot store paper__cites__paper.csv: note" in caplog.text
+
+
 def test_convert_tells_what_it_wrote_and_the_command_that_trains(papers, capsys):
     write("mine", TABLES)
     converted("mine", "--missing", "mean", "--drop", "note", out="other")
@@ -318,7 +325,7 @@ MISTAKES = {
         lambda: other_table("edges/paper__extends__paper", "src,dst\n"), value="paper:extends:paper", rule="mine same relations", remedy="rename"
     ),
     "no table of a relation": Mistake(
-        lambda: convert_like(edges_in_paper__cites__paper=None), value="paper:cites:paper", rule="new no table mine same", remedy="add no rows"
+        lambda: convert_like(edges_in_paper__cites__paper=None), value="paper:cites:paper", rule="no table mine same", remedy="add no rows"
     ),
     "a type without its columns": Mistake(
         lambda: convert_like(nodes_in_author="id\ncid\n"), value="h, country", rule="author.csv columns lacks", remedy="add"
