@@ -101,7 +101,7 @@ class Reading:
 
     @property
     def header(self) -> bool | None:
-        """Whether the text files of ``like`` have a header; None if this was detected."""
+        """True if the text files of ``like`` have a header, False if they have none; None if this was detected."""
         known = self.recorded.get("header")
         return known if isinstance(known, bool) else None
 
