@@ -61,9 +61,8 @@ def add_parser(actions: Any) -> None:
     add("--features", type=Path, metavar="FILE", help="one row per node: id and features; or an .npy file whose row i belongs to node i")
     add(
         "--labels",
-        type=Path,
         metavar="FILE",
-        help="one row per node: id and label; classes are names or integers from 0, targets numbers; or an .npy file",
+        help="one row per node: id and label; classes are names or integers from 0, targets numbers; or an .npy file; or the name of a column of --features",
     )
     add(
         "--split",
@@ -150,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
         data, ids = read_plain(
             args.edges,
             features=args.features,
-            labels=args.labels,
+            labels=_labels(args),
             split=split,
             columns=_names(args.columns) or None,
             delimiter=_delimiter(args.delimiter),
@@ -179,6 +178,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _labels(args: argparse.Namespace) -> Path | str | None:
+    """Return the file of ``--labels``, or the name of a column of ``--features``."""
+    has_table = args.features is not None and args.features.suffix != ".npy"
+    return args.labels if args.labels is None or (has_table and not Path(args.labels).exists()) else Path(args.labels)
+
+
 def left_out(bad: BadRows) -> list[str]:
     """Return lines that count the rows that were left out."""
     return [f"{name}: {count:,} of {number:,} rows cannot be read and are left out" for name, (count, number) in bad.counts.items()]
@@ -193,7 +198,8 @@ def of_columns(data: BaseDataset) -> list[str]:
         keys += [(name or "edge_attr", name or "edges"), (f"known.{name}" if name else "known", name or "edges")]
     lines = []
     if data.y is None and any(encodings_in(data.meta, what) for what, _ in keys):
-        lines = [f"no labels: a column of labels must be named {LABEL_NAMES}; if one of the features of nodes is it, rename the column"]
+        remedy = "if one of the features of nodes is it, rename the column, or give --labels COLUMN to 'data import'"
+        lines = [f"no labels: a column of labels must be named {LABEL_NAMES}; {remedy}"]
     for what, of in keys:
         columns = encodings_in(data.meta, what)
         lines += [f"features of {of}: {join_limited(columns)}"] if columns and what[:5] != "known" else []

@@ -52,7 +52,7 @@ def read_plain(
     edges: Path | Frame,
     *,
     features: Path | Frame | None = None,
-    labels: Path | None = None,
+    labels: Path | str | None = None,
     split: Path | str | None = None,
     columns: Sequence[str] | None = None,
     delimiter: str | None = None,
@@ -73,7 +73,7 @@ def read_plain(
         edges: edge table with columns ``src`` and ``dst`` (or other usual names; otherwise the first two columns) and optionally ``weight`` and
             ``time``. All other columns are edge features. Edge ids are row numbers.
         features: node table with a column ``id`` (otherwise the first) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) by node.
-        labels: table of ids and labels, or a ``.npy`` file with labels by node.
+        labels: table of ids and labels, a ``.npy`` file with labels by node, or the name of the column of labels in ``features``.
         split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random, or "test" for a test split of all of them.
         columns: names or roles of the columns of ``edges``, in their order; "-" leaves a column out. By default the roles of their names in ``reading.like``.
         delimiter: character that separates cells in all tables; by default detected for each table.
@@ -149,7 +149,10 @@ def _about(
                 raise InputError(f"{source}: a split must be a table of ids and names of splits, or 'random' or 'test'; write it as text")
             about[role] = narrow_features(_npy(source)) if role == "features" else _npy(source)
         elif source is not None and not isinstance(source, str):
-            table = without(_vertex_table(opened(source, "nodes"), None if role == "features" else role, reading.column_of("id")))
+            table = opened(source, "nodes")
+            if role == "features":
+                _name_label(table, sources["label"], reading.column_of("label"))
+            table = without(_vertex_table(table, None if role == "features" else role, reading.column_of("id")))
             about[role] = NodeTable(table, bad, progress, reading if role == "features" else AS_THEY_ARE)
     without.check()
     if not isinstance(about.get("features"), NodeTable) and (known := encodings_in(reading.like.meta if reading.like else {}, "x")):
@@ -187,10 +190,12 @@ def _meta(
 
 
 def _of_files(rows: NodeTable | Array | None, reading: Reading, header: bool | None) -> dict[str, Any]:
-    """Return options for files like these: whether they have a header, if it is not detected, and the name of the column of ids in a node table."""
+    """Return options for files like these: whether they have a header, if it is not detected, and the columns of ids and labels of a node table."""
     header = reading.header if header is None else header
     found: dict[str, Any] = {} if header is None else {"header": header}
-    return found | ({"id": rows.table.name_in_file("id")} if isinstance(rows, NodeTable) and rows.table.has_header else {})
+    if isinstance(rows, NodeTable) and rows.table.has_header:
+        found |= {role: rows.table.name_in_file(role) for role in ("id", "label") if role in rows.table.names}
+    return found
 
 
 def _node_index(about: Mapping[str, NodeTable | Array], *, is_number: bool, or_by: Table) -> NodeIndex:
@@ -311,6 +316,24 @@ def renamed(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> list[st
     lower = [name.lower() for name in names]
     found = {next((lower.index(own) for own in usual if own in lower), -1): role for role, usual in roles.items()}
     return [found.get(i, name) for i, name in enumerate(names)]
+
+
+def _name_label(table: Table, given: Path | Frame | str | None, known: str | None) -> None:
+    """Rename the column of labels of a node table to ``label``: the column ``given``, or else the column ``known``, if the table has it.
+
+    Raises:
+        InputError: the table has no column ``given``, or another one named ``label``.
+    """
+    lower, name = [own.lower() for own in table.names], given.lower() if isinstance(given, str) else known
+    if isinstance(given, str) and name not in lower:
+        raise InputError(
+            f"--labels {given}: it is neither a file nor a column of {table.path}, which has {join_limited(table.names)}; give one of them"
+        )
+    if name not in lower or not isinstance(given, str | None):
+        return
+    if name != "label" and "label" in lower:
+        raise InputError(f"{table.path} has the columns {name} and label: only one can have the labels; rename or remove the other")
+    table.rename(["label" if own == name else before for own, before in zip(lower, table.names, strict=True)])
 
 
 def _vertex_table(table: Table, role: str | None = None, id_name: str | None = None) -> Table:

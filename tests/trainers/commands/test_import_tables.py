@@ -127,6 +127,19 @@ def test_names_of_columns_in_any_case(tmp_path, capsys):
     assert ", edges with weights, times, features (1)" in capsys.readouterr().out
 
 
+def test_labels_may_be_a_column_of_the_features(tmp_path, capsys):
+    (tmp_path / "x.csv").write_text("id,age,Topic\nann,1,red\nbob,2,blue\ncid,3,\ndan,4,red\n")
+    data = imported("--edges", "edges.csv", "--features", "x.csv", "--missing", "zero")
+    assert data.y is None
+    assert "if one of the features of nodes is it, rename the column, or give --labels COLUMN" in capsys.readouterr().out
+    (tmp_path / "mine").rename(tmp_path / "before")
+    data = imported("--edges", "edges.csv", "--features", "x.csv", "--labels", "topic", "--split", "test")
+    assert (data.x.tolist(), data.y.tolist(), data.meta["classes"]) == ([[1], [2], [3], [4]], [1, 0, -1, 1], ["blue", "red"])
+    (tmp_path / "mine").rename(tmp_path / "first")
+    (tmp_path / "x.csv").write_text("Topic,id,age\nblue,ann,1\nblue,bob,2\nred,cid,3\nred,dan,4\n")
+    assert imported("--edges", "edges.csv", "--features", "x.csv", "--like", "first").y.tolist() == [0, 0, 1, 1]
+
+
 def test_labels_that_are_targets(tmp_path):
     (tmp_path / "y.csv").write_text("ann,0.5\nbob,2\ncid,\n")
     data = imported("--edges", "edges.csv", "--features", "x.csv", "--labels", "y.csv")
@@ -283,6 +296,12 @@ def test_many_bad_rows_are_one_line(tmp_path, capsys):
             ("--split", "test"),
             "mine: no node has a label: a test needs labels; name the column of labels, or leave --split test",
         ),
+        (
+            {"e": "0 1\n", **LABELLED},
+            ("--features", "x", "--labels", "topic"),
+            "--labels topic: it is neither a file nor a column of x, which has id, a",
+        ),
+        ({"e": "0 1\n", **LABELLED}, ("--features", "x", "--labels", "a"), "x has the columns a and label: only one can have the labels"),
         ({"e": "0 1\n"}, ("--feature", "x"), "unrecognized arguments: --feature x"),
     ],
 )
