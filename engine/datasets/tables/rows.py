@@ -114,7 +114,7 @@ class Table:
 
     def name_in_file(self, name: str) -> str:
         """Return the name that a column had before ``rename``."""
-        return self._in_file[self._all.index(name)]
+        return str(self._in_file[self._all.index(name)])
 
     def leave_out(self, names: Sequence[str]) -> None:
         """Remove the columns ``names`` from the table. Their cells are still parsed, as text."""
