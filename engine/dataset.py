@@ -114,9 +114,10 @@ class BaseDataset(ABC):
         """
         name = split_name(name)
         if not self.splits:
+            own = "to test all labelled nodes, read the tables with --split test; or " * (name == "test")
             raise InputError(
-                f"{self.name} has no split {name!r}: it has none at all; make random ones by with_random_splits() in Python or by {self.random_splits_by}, "
-                "or give node ids"
+                f"{self.name} has no split {name!r}: it has none at all; {own}make random ones by with_random_splits() in Python or by "
+                f"{self.random_splits_by}, or give node ids"
             )
         if name not in self.splits:
             raise InputError(f"{self.name} has no split {name!r}: it has {', '.join(self.splits)}; choose one of them or give node ids")

@@ -15,6 +15,10 @@ SPLITS = ("train", "val", "test")
 _SYNONYMS = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
 MASKS = tuple(f"{split}_mask" for split in (*SPLITS, "valid", "validation"))
 """Names of masks in tables, and in the objects of PyG, DGL and networkx."""
+SPLIT_WORDS = ("random", "test")
+"""Words that name splits of labelled nodes: 60/20/20 at random, or all of them in the split ``test``."""
+ALL_IN_TEST = "all labelled nodes"
+"""Description of the split of the word ``test``."""
 Value = TypeVar("Value")
 
 
@@ -62,14 +66,30 @@ def random_splits(ids: Array, train: float = 0.6, val: float = 0.2, seed: int = 
     return {name: np.sort(part) for name, part in zip(SPLITS, np.split(order, bounds), strict=True)}
 
 
+def all_in_test(name: str, y: Array | None) -> dict[str, Array]:
+    """Return the split ``test`` of all nodes that have a label in ``y`` (V,) or (V, C). ``name`` is the data set's name, for messages.
+
+    Raises:
+        InputError: no node has a label.
+    """
+    labelled = np.empty(0, np.int64) if y is None else _with_label(y)
+    if not len(labelled):
+        raise InputError(f"{name}: no node has a label: a test needs labels; name the column of labels, or leave --split test out")
+    return {"test": labelled}
+
+
+def _with_label(y: Array) -> Array:
+    is_one = ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
+    return np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))
+
+
 def labelled_nodes(name: str, y: Array | None, num_nodes: int) -> Array:
     """Return the nodes to split at random: those with a label, or all if there are no labels.
 
     Raises:
         InputError: there are too few nodes for three splits.
     """
-    is_one = np.ones((num_nodes, 1), bool) if y is None else ~np.isnan(y) if y.dtype.kind == "f" else y >= 0
-    labelled = np.flatnonzero(is_one if is_one.ndim == 1 else is_one.all(axis=1))
+    labelled = np.arange(num_nodes) if y is None else _with_label(y)
     if len(labelled) < len(SPLITS):
         raise InputError(
             f"{name}: {len(labelled)} labelled nodes cannot be split at random: {', '.join(SPLITS)} need one each; label more, or name the nodes of "

@@ -60,9 +60,14 @@ def test_the_bad_row_that_it_shows(tmp_path, capsys):
     assert SHOWN[0] in capsys.readouterr().err.splitlines()
 
 
-def test_the_examples_run(capsys):
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on a run this small
+def test_the_examples_run(capsys, tmp_path):
+    assert main(next(line for line in commands("data") if "library_graph" in line)) == 0
     names = {"__name__": "page"}
     for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(example, names)
     assert SHOWN[1] in capsys.readouterr().out.splitlines()
+    years = names["task"].model.standardize["paper"].mean[0]
+    assert years == (2019 + 2020) / 2, "the mean of the training nodes"
+    assert {row.split(",")[1] for row in (tmp_path / "own.csv").read_text().splitlines()[1:]} <= {"graphs", "trees"}
     assert names["same"].y.tolist() == [0, 1, 0, -1]

@@ -32,7 +32,7 @@ class Predictions(NamedTuple):
     Attributes:
         ids: (N,) ids of the nodes, as in the user's tables.
         outputs: (N, C) float32.
-        classes: (N,) class with the largest logit, by name if the data set has class names; None if the outputs are not logits of classes.
+        classes: (N,) class with the largest logit, by name if the checkpoint or the data set has class names; None if the outputs are not logits of classes.
         unit: what a column of the outputs is, such as logit. It begins the column's name.
         no_classes: why it is unknown whether the outputs are logits of classes; empty if this is known.
     """
@@ -157,7 +157,7 @@ def _joined(trainer: Trainer, module: LightningModule, parts: Sequence[tuple[Ten
     data = getattr(data_module, "data", None)
     kind, unit, why = _kind_of(module, data, outputs.shape[1] if outputs.ndim == 2 else 1)
     classes = outputs.argmax(1) if kind == "classes" and len(outputs) else None
-    names = getattr(data, "meta", {}).get("classes")
+    names = getattr(module, "classes_of_training", None) or getattr(data, "meta", {}).get("classes")
     if classes is not None and names and len(names) == outputs.shape[1]:
         classes = np.array(names, object)[classes]
     own = own_ids(data)

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten, wrap
 from typing import Any
@@ -23,6 +24,7 @@ from hoptrain.engine.datasets.tables.plain import IDS, copy_ids, write_ids
 from hoptrain.engine.errors import InputError, join_limited, printable
 from hoptrain.engine.features.checks import label_notes
 from hoptrain.engine.features.quantized import FORMATS, Rows, format_of
+from hoptrain.engine.features.splits import ALL_IN_TEST, SPLIT_WORDS, all_in_test
 from hoptrain.engine.features.take import take_rows
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import relation_name
@@ -105,7 +107,11 @@ def _add_tables(convert: argparse.ArgumentParser) -> None:
     tables = convert.add_argument_group("folders of tables")
     import_tables.add_cells(tables.add_argument)
     tables.add_argument("--seed-type", metavar="TYPE", help="node type to train on, if several types or none have labels")
-    tables.add_argument("--split", choices=["random"], help="random: split the labelled nodes 60/20/20, if the tables name no splits")
+    tables.add_argument(
+        "--split",
+        choices=SPLIT_WORDS,
+        help="if the tables name no splits: random splits the labelled nodes 60/20/20, test puts all of them into the split test",
+    )
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -224,13 +230,13 @@ def _convert_tables(args: argparse.Namespace) -> int:
     folder, out = Path(args.name), Path(args.dest)
     bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
     reading = import_tables.reading_of(args, Dataset if is_homogeneous(folder) else HeteroDataset)
-    data, ids = read_tables_and_ids(folder, args.seed_type, reading=reading, bad=bad)
+    data, ids = read_tables_and_ids(folder, args.seed_type, name=out.name, reading=reading, bad=bad)
     if args.split is not None:
         if data.splits:
             raise InputError(
                 f"--split {args.split}, and a table of {folder} has the splits {', '.join(data.splits)}: only one may; leave --split out"
             )
-        data = data.with_random_splits()
+        data = data.with_random_splits() if args.split == "random" else _with_test_alone(data)
     data.save(out, features=args.features)
     if ids is not None:
         write_ids(out, ids)
@@ -242,6 +248,11 @@ def _convert_tables(args: argparse.Namespace) -> int:
     lines += [] if ids is None else [f"wrote the id that each node{of} has in your tables: {out / IDS}"]
     print("\n".join(map(printable, [*lines, *import_tables.next_steps(out, data, args.like)])))
     return 0
+
+
+def _with_test_alone(data: Dataset | HeteroDataset) -> Dataset | HeteroDataset:
+    """Return a copy whose only split is ``test``, with all labelled nodes."""
+    return replace(data, splits=all_in_test(data.name, data.y), meta={**data.meta, "split": ALL_IN_TEST}, validate=False)
 
 
 def _without_features(data: HeteroDataset, like: str | None) -> list[str]:

@@ -17,7 +17,7 @@ from hoptrain.engine.datasets.tables.plain import LABEL_NAMES
 from hoptrain.engine.datasets.tables.reading import Reading
 from hoptrain.engine.errors import InputError, an, join_limited, printable
 from hoptrain.engine.features.checks import label_notes
-from hoptrain.engine.features.splits import SPLITS
+from hoptrain.engine.features.splits import SPLIT_WORDS, SPLITS
 from hoptrain.engine.hetero_dataset import HeteroDataset
 from hoptrain.engine.hetero_graph import relation_name
 
@@ -61,11 +61,14 @@ def add_parser(actions: Any) -> None:
     add("--features", type=Path, metavar="FILE", help="one row per node: id and features; or an .npy file whose row i belongs to node i")
     add(
         "--labels",
-        type=Path,
         metavar="FILE",
-        help="one row per node: id and label; classes are names or integers from 0, targets numbers; or an .npy file",
+        help="one row per node: id and label; classes are names or integers from 0, targets numbers; or an .npy file; or the name of a column of --features",
     )
-    add("--split", metavar="FILE", help="one row per node: id and train, val or test; or the word random: 60/20/20 of the labelled nodes")
+    add(
+        "--split",
+        metavar="FILE",
+        help="one row per node: id and train, val or test; or the word random: 60/20/20 of the labelled nodes; or the word test: all of them for a test",
+    )
     add("--name", help="name of the data set (default: the name of the --out folder)")
     add = parser.add_argument_group("how edges become a graph").add_argument
     add(
@@ -141,12 +144,12 @@ def run(args: argparse.Namespace) -> int:
 
     bad = BadRows(lambda line: print(printable(line), file=sys.stderr), skip=args.skip_bad_rows)
     reading = reading_of(args, Dataset)
-    split = args.split if args.split in (None, "random") else Path(args.split)
+    split = args.split if args.split in (None, *SPLIT_WORDS) else Path(args.split)
     with create_new_folder(args.out, Dataset.kind) as writer, _progress() as progress:
         data, ids = read_plain(
             args.edges,
             features=args.features,
-            labels=args.labels,
+            labels=_labels(args),
             split=split,
             columns=_names(args.columns) or None,
             delimiter=_delimiter(args.delimiter),
@@ -175,6 +178,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _labels(args: argparse.Namespace) -> Path | str | None:
+    """Return the file of ``--labels``, or the name of a column of ``--features``."""
+    has_table = args.features is not None and args.features.suffix != ".npy"
+    return args.labels if args.labels is None or (has_table and not Path(args.labels).exists()) else Path(args.labels)
+
+
 def left_out(bad: BadRows) -> list[str]:
     """Return lines that count the rows that were left out."""
     return [f"{name}: {count:,} of {number:,} rows cannot be read and are left out" for name, (count, number) in bad.counts.items()]
@@ -189,7 +198,8 @@ def of_columns(data: BaseDataset) -> list[str]:
         keys += [(name or "edge_attr", name or "edges"), (f"known.{name}" if name else "known", name or "edges")]
     lines = []
     if data.y is None and any(encodings_in(data.meta, what) for what, _ in keys):
-        lines = [f"no labels: a column of labels must be named {LABEL_NAMES}; if one of the features of nodes is it, rename the column"]
+        remedy = "if one of the features of nodes is it, rename the column, or give --labels COLUMN to 'data import'"
+        lines = [f"no labels: a column of labels must be named {LABEL_NAMES}; {remedy}"]
     for what, of in keys:
         columns = encodings_in(data.meta, what)
         lines += [f"features of {of}: {join_limited(columns)}"] if columns and what[:5] != "known" else []
@@ -205,12 +215,22 @@ def next_steps(out: Path, data: Dataset | HeteroDataset, like: str | None) -> li
     folder = (
         f"./{out}" if any(entry.name == str(out) for entry in list_datasets(None)) else str(out)
     )  # the name of a public data set takes precedence over a folder
+    details = f"for details, run: hoptrain data info {folder}"
     if like is not None:
-        checkpoint = "runs/version_0/checkpoints/last.ckpt"
-        step = f"predict, with a checkpoint of the training on {like}: hoptrain predict --ckpt_path {checkpoint} --data.dataset {folder} --out predictions.csv"
-    else:
-        step = _training(folder, data) if isinstance(data, Dataset) else _hetero_training(folder, data)
-    return [f"for details, run: hoptrain data info {folder}", step]
+        return [details, *_prediction(folder, data, like)]
+    return [details, _training(folder, data) if isinstance(data, Dataset) else _hetero_training(folder, data)]
+
+
+def _prediction(folder: str, data: BaseDataset, like: str) -> list[str]:
+    """Return the commands that predict and test on a data set that was read like ``like``."""
+    options = f"--ckpt_path CHECKPOINT --data.dataset {folder}"
+    where = f"with a CHECKPOINT of the training on {like} (RUN_FOLDER/checkpoints/last.ckpt)"
+    steps = [f"predict, {where}: hoptrain predict {options} --out predictions.csv"]
+    if data.y is not None:
+        splits = " --data.splits null" * isinstance(data, HeteroDataset)
+        test = f"test, with the same: hoptrain test {options}{splits}"
+        steps.append(test if len(data.splits.get("test", ())) else "to test all labelled nodes, first make it again with --split test")
+    return steps
 
 
 def _training(folder: str, data: Dataset) -> str:

@@ -12,7 +12,7 @@ from hoptrain.engine import Dataset, HeteroDataset, InputError
 from hoptrain.engine.datasets.tables.encodings import Encoding, encodings_in
 
 Columns: TypeAlias = dict[str, dict[str, str]]
-"""Column -> its kind, for each table of features (``x``, ``edge_attr``, or ``x.TYPE`` and so on); and for ``classes``, "" -> a hash of the class names."""
+"""Column -> its kind, for each table of features (``x``, ``edge_attr``, or ``x.TYPE`` and so on); and for ``classes``, number of a class -> its name."""
 
 
 def columns_in(data: Dataset | HeteroDataset, *, edges: bool, classes: bool) -> Columns:
@@ -32,7 +32,7 @@ def columns_in(data: Dataset | HeteroDataset, *, edges: bool, classes: bool) -> 
             found[store] = {column: _kind(own) for column, own in encodings.items()}
     names = data.meta.get("classes")
     if classes and names and isinstance(names, list | tuple):  # other programs may store a number
-        found["classes"] = {"": _hash(names)}
+        found["classes"] = {str(number): str(name) for number, name in enumerate(names)}
     return found
 
 

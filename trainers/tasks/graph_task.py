@@ -358,9 +358,10 @@ class HeteroTask(ExactTask):
         data = self._datamodule.data
         if stage == "fit":
             self._warn_of_unread("arch gatv2 or transformer" if isinstance(self.model, HeteroGNN) else "a model over blocks")
-        for kind, standardize in self.model.standardize.items() if stage == "fit" and isinstance(self.model, HeteroGNN) else ():
+        own = getattr(self.model, "standardize", None)
+        for kind, standardize in own.items() if stage == "fit" and isinstance(own, nn.ModuleDict) else ():
             # skips features of the wrong width, for which the subclass raises an error
-            if kind in data.x and data.x[kind].shape[1] == len(standardize.mean):
+            if isinstance(standardize, Standardize) and kind in data.x and data.x[kind].shape[1] == len(standardize.mean):
                 train = data.splits.get("train") if kind == data.seed_type else None
                 standardize.fit(data.x[kind], np.arange(data.graph.num_nodes[kind]) if train is None else train)
 

@@ -277,6 +277,11 @@ class ScoredModule(LightningModule):
         """True if the model reads edge features."""
         return False
 
+    @property
+    def classes_of_training(self) -> list[str]:
+        """Names of the classes of the training data, which a checkpoint keeps; empty if they have none."""
+        return list(self._columns.get("classes", {}).values())
+
     def _match_columns(self) -> None:
         """Check that the data have the feature columns of the training; in a training of a new model, keep those of the data.
 

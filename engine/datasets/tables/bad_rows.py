@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from hoptrain.engine.arrays import Array
-from hoptrain.engine.errors import InputError
+from hoptrain.engine.errors import InputError, join_limited
 
 SHOWN = 50
 """Maximum number of columns per file for which bad rows are reported."""
 
 
-@dataclass
-class _Group:
-    """A group of bad rows of a file that break the same rule in the same column: their number, and the first row and its value."""
+class _Group(NamedTuple):
+    """A group of bad rows of a file that break the same rule in the same column: the first row and its value, and all rows in parts."""
 
     place: int
     value: str
-    count: int = 0
+    places: list[Array]
 
 
 class BadRows:
@@ -51,12 +50,12 @@ class BadRows:
             rule: the rule that the values break, and the remedy.
         """
         if len(places):
-            group = self._groups.setdefault((path, what, rule), _Group(int(places[0]), str(values[0])[:60]))
-            group.count += len(places)
+            group = self._groups.setdefault((path, what, rule), _Group(int(places[0]), str(values[0])[:60], []))
+            group.places.append(np.asarray(places, np.int64))
             self._places.setdefault(path, []).append(np.asarray(places, np.int64))
 
     def end(self, path: Path, unit: str, number: int) -> None:
-        """Report the bad rows that were recorded for a file.
+        """Report the bad rows that were recorded for a file, in one line for all columns that break the same rule with the same first value.
 
         Args:
             path: path of the file.
@@ -68,11 +67,17 @@ class BadRows:
         """
         self._rows[path] = number
         ended = {key: self._groups.pop(key) for key in list(self._groups) if key[0] == path}
-        if self.tell is not None and len(ended) > SHOWN:
-            self.tell(f"{path}: {len(ended):,} wrong columns, of which {SHOWN} are shown")
-        for (_, what, rule), group in sorted(ended.items(), key=lambda entry: entry[1].place)[:SHOWN]:
-            more = f" and {group.count - 1:,} more of {number:,} rows" if group.count > 1 else ""
-            line = f"{path}, {unit} {group.place}{more}: {what} {group.value!r}: {rule}"
+        alike: dict[tuple[str, str], list[tuple[str, _Group]]] = {}
+        for (_, what, rule), group in sorted(ended.items(), key=lambda entry: entry[1].place):
+            alike.setdefault((rule, group.value), []).append((what, group))
+        if self.tell is not None and len(alike) > SHOWN:
+            self.tell(f"{path}: {len(alike):,} wrong columns, of which {SHOWN} are shown")
+        for (rule, value), groups in list(alike.items())[:SHOWN]:
+            (what, first), *others = groups
+            count = len(np.unique(np.concatenate([part for _, group in groups for part in group.places])))
+            more = f" and {count - 1:,} more of {number:,} rows" if count > 1 else ""
+            also = f" (also {join_limited([other.removesuffix(' is') for other, _ in others])})" if others else ""
+            line = f"{path}, {unit} {first.place}{more}: {what} {value!r}{also}: {rule}"
             if self.tell is not None:
                 self.tell(line)
             elif self.skip is None:

@@ -90,7 +90,7 @@ def load_tables(folder: Path, seed_type: str | None = None) -> Dataset | HeteroD
 
 
 def read_tables_and_ids(
-    folder: Path, seed_type: str | None = None, *, reading: Reading = AS_THEY_ARE, bad: BadRows | None = None
+    folder: Path, seed_type: str | None = None, *, name: str | None = None, reading: Reading = AS_THEY_ARE, bad: BadRows | None = None
 ) -> tuple[Dataset | HeteroDataset, Array | None]:
     """Read and validate the data set of a folder of tables, in memory: a ``HeteroDataset``, or a ``Dataset`` from ``nodes.csv`` and ``edges.csv``.
 
@@ -99,6 +99,7 @@ def read_tables_and_ids(
     Args:
         folder: folder of the tables.
         seed_type: node type to train on, for a heterogeneous graph; by default that of ``reading.like``, or else the only type with labels.
+        name: name of the data set; by default that of the folder.
         reading: options for reading columns and their cells.
         bad: handling of rows that cannot be read; by default the first such row raises an error.
 
@@ -121,10 +122,10 @@ def read_tables_and_ids(
             f"{folder} has {', '.join(path.name for path in plain.values())} and folders of tables: it must have one or the other; remove one"
         )
     if plain:
-        return read_plain(plain["edges"], features=plain["nodes"], header=True, name=folder.name, reading=reading, bad=bad)
+        return read_plain(plain["edges"], features=plain["nodes"], header=True, name=name or folder.name, reading=reading, bad=bad)
     nodes = {_stem(path): path for path in files if path.parent.name == "nodes"}
     edges = {_relation(path): path for path in files if path.parent.name == "edges"}
-    return _read_hetero(nodes, edges, seed_type, folder.name, reading, bad or BadRows())
+    return _read_hetero(nodes, edges, seed_type, name or folder.name, reading, bad or BadRows())
 
 
 def read_hetero_tables(
@@ -184,11 +185,11 @@ def _read_hetero(
     _check_relations(relations, nodes)
     if isinstance(reading.like, HeteroDataset):
         seed_type = reading.repeat("seed-type", seed_type, reading.like.seed_type)
-        paths = _in_order(name, paths, reading.like.graph.num_nodes, reading)
+        paths = _in_order(paths, reading.like.graph.num_nodes, reading)
         known = list(reading.like.graph.relations)
         if reading.like.meta.get("reverse") == "added":  # the second half has the reverses of the first
             known = known[: len(known) // 2]
-        relations = _in_order(name, relations, known, reading)
+        relations = _in_order(relations, known, reading)
     without = Without(reading)
     types = {kind: _Type(kind, path, reading, without, bad) for kind, path in paths.items()}
     seed_type = _seed_type(name, {kind: own.is_labelled for kind, own in types.items()}, seed_type)
@@ -234,7 +235,7 @@ def _meta(
     )
 
 
-def _in_order(name: str, tables: Mapping[K, Path], known: Iterable[K], reading: Reading) -> dict[K, Path]:
+def _in_order(tables: Mapping[K, Path], known: Iterable[K], reading: Reading) -> dict[K, Path]:
     """Return tables by node type or relation, in the order of ``reading.like``.
 
     Raises:
@@ -246,9 +247,7 @@ def _in_order(name: str, tables: Mapping[K, Path], known: Iterable[K], reading: 
             f"{tables[more[0]]} is the table of {join_limited(more[:1])}, and {reading.source} has {join_limited(known)}: {rule}; remove or rename it"
         )
     if lacking := [key for key in known if key not in tables]:
-        raise InputError(
-            f"{name} has no table of {join_limited(lacking)}, and {reading.source} has: {rule}; add a table, which may have no rows"
-        )
+        raise InputError(f"no table of {join_limited(lacking)}, and {reading.source} has one: {rule}; add a table, which may have no rows")
     return {key: tables[key] for key in known}
 
 

@@ -33,7 +33,7 @@ def from_pandas(
             columns) and optionally ``weight`` and ``time``. All other columns are edge features.
         nodes: one row per node, with columns ``id`` (otherwise the first column) and optionally ``label``, and ``split`` or ``train_mask``, ``val_mask``
             and ``test_mask``. All other columns are features. Without this table, nodes are the ids in ``edges``, in ascending order.
-        split: "random" divides the labelled nodes 60/20/20 at random.
+        split: "random" divides the labelled nodes 60/20/20 at random, "test" puts all of them into a test split.
         undirected: True to add the reverse of each edge; by default as in ``like``.
         missing: treatment of missing feature cells: "error" raises, "mean" fills in the mean of the column, "zero" fills in 0. By default as in ``like``,
             else "error".

@@ -25,8 +25,8 @@ from hoptrain.engine.datasets.tables.first_lines import check_first_lines
 from hoptrain.engine.datasets.tables.nodes import NodeIndex, NodeTable, labels_of, numbers_of, splits_of
 from hoptrain.engine.datasets.tables.reading import AS_THEY_ARE, OPTIONS, TABLES, Reading
 from hoptrain.engine.datasets.tables.rows import FrameTable, Progress, Table
-from hoptrain.engine.errors import InputError, join_limited, one_line
-from hoptrain.engine.features.splits import MASKS, labelled_nodes, random_splits
+from hoptrain.engine.errors import InputError, check_choice, join_limited, one_line
+from hoptrain.engine.features.splits import ALL_IN_TEST, MASKS, SPLIT_WORDS, all_in_test, labelled_nodes, random_splits
 from hoptrain.engine.files.untrusted import map_npy
 from hoptrain.engine.graph import Graph
 
@@ -52,7 +52,7 @@ def read_plain(
     edges: Path | Frame,
     *,
     features: Path | Frame | None = None,
-    labels: Path | None = None,
+    labels: Path | str | None = None,
     split: Path | str | None = None,
     columns: Sequence[str] | None = None,
     delimiter: str | None = None,
@@ -73,9 +73,9 @@ def read_plain(
         edges: edge table with columns ``src`` and ``dst`` (or other usual names; otherwise the first two columns) and optionally ``weight`` and
             ``time``. All other columns are edge features. Edge ids are row numbers.
         features: node table with a column ``id`` (otherwise the first) and optionally ``label`` and ``split``; or a ``.npy`` file (V, F) by node.
-        labels: table of ids and labels, or a ``.npy`` file with labels by node.
-        split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random.
-        columns: roles of the columns of ``edges``, in their order; "-" leaves a column out. By default the roles of their names in ``reading.like``.
+        labels: table of ids and labels, a ``.npy`` file with labels by node, or the name of the column of labels in ``features``.
+        split: table of ids and names of splits; or "random" to divide the labelled nodes 60/20/20 at random, or "test" for a test split of all of them.
+        columns: names or roles of the columns of ``edges``, in their order; "-" leaves a column out. By default the roles of their names in ``reading.like``.
         delimiter: character that separates cells in all tables; by default detected for each table.
         header: whether text files begin with the column names; by default detected for each table.
         is_text: True to treat ids as names even if they look like numbers.
@@ -90,7 +90,7 @@ def read_plain(
     Raises:
         InputError: a file or row cannot be read, or the data set is invalid.
     """
-    bad, opened, without = bad or BadRows(), partial(_opened, delimiter=delimiter, header=header), Without(reading)
+    bad, opened, without = bad or BadRows(), partial(_opened, delimiter=delimiter, header=header, assumed=reading.header), Without(reading)
     undirected = bool(reading.repeat("undirected", undirected, reading.recorded.get("undirected")))
     table, roles = _edge_table(opened(edges, "edges"), columns, reading, without)
     files = {"features": features, "label": labels, "split": split}
@@ -104,14 +104,14 @@ def read_plain(
     graph, edge_attr, repeats = _graph(own, len(node_index), undirected, scratch)
     x, of_x = (rows.x, rows.encodings) if isinstance(rows := about.get("features"), NodeTable) else (rows, {})
     meta = _meta([table.path, *files.values()], classes, bad, repeats, {"x": of_x, "edge_attr": coded.features, "known": coded.known})
-    meta[OPTIONS] = reading.as_json() | {"undirected": undirected, "columns": roles}
-    if split == "random":
-        splits, meta["split"] = random_splits(_labelled(y, len(node_index), name)), RANDOM_SPLIT
+    meta[OPTIONS] = reading.as_json() | {"undirected": undirected, "columns": roles} | _of_files(rows, reading, header)
+    if isinstance(split, str):
+        splits, meta["split"] = _splits_by(split, y, len(node_index), name)
     return Dataset(name=name, graph=graph, x=x, y=y, splits=splits, edge_attr=edge_attr, meta=meta), node_index.ids()
 
 
-def _opened(source: Path | Frame, name: str, *, delimiter: str | None, header: bool | None) -> Table:
-    return Table(source, delimiter=delimiter, header=header) if isinstance(source, Path) else FrameTable(source, name)
+def _opened(source: Path | Frame, name: str, **options: Any) -> Table:
+    return Table(source, **options) if isinstance(source, Path) else FrameTable(source, name)
 
 
 def read_edges(
@@ -146,26 +146,29 @@ def _about(
     for role, source in sources.items():
         if isinstance(source, Path) and source.suffix == ".npy":
             if role == "split":
-                raise InputError(f"{source}: a split must be a table of ids and names of splits, or 'random'; write it as text")
+                raise InputError(f"{source}: a split must be a table of ids and names of splits, or 'random' or 'test'; write it as text")
             about[role] = narrow_features(_npy(source)) if role == "features" else _npy(source)
         elif source is not None and not isinstance(source, str):
-            table = without(_vertex_table(opened(source, "nodes"), None if role == "features" else role))
+            table = opened(source, "nodes")
+            if role == "features":
+                _name_label(table, sources["label"], reading.column_of("label"))
+            table = without(_vertex_table(table, None if role == "features" else role, reading.column_of("id")))
             about[role] = NodeTable(table, bad, progress, reading if role == "features" else AS_THEY_ARE)
     without.check()
     if not isinstance(about.get("features"), NodeTable) and (known := encodings_in(reading.like.meta if reading.like else {}, "x")):
         raise InputError(
             f"{reading.source} has the features {join_limited(known)} of nodes: new data must have the same; give a table with them by --features"
         )
-    _check_sources(about, is_random=isinstance(sources["split"], str))
+    _check_sources(about, sources["split"])
     return about
 
 
-def _check_sources(about: Mapping[str, NodeTable | Array], is_random: bool) -> None:
+def _check_sources(about: Mapping[str, NodeTable | Array], split: Path | Frame | str | None) -> None:
     """Raise InputError if several inputs have labels, or several have splits."""
     for role, names in (("label", {"label"}), ("split", {"split", *MASKS})):
         sources = [own.path.name for own in about.values() if isinstance(own, NodeTable) and names & own.texts.keys()]
         sources += ["--labels"] if role == "label" and isinstance(about.get(role), np.ndarray) else []
-        sources += ["--split random"] if role == "split" and is_random else []
+        sources += [f"--split {split}"] if role == "split" and isinstance(split, str) else []
         if len(sources) > 1:
             raise InputError(
                 f"{' and '.join(sources)} have a {role} column of nodes: only one file may; leave the column out of the others"
@@ -184,6 +187,15 @@ def _meta(
     columns = {what: {name: own.as_json() for name, own in each.items()} for what, each in encodings.items() if each}
     told = {"classes": classes, "skipped_rows": skipped, "repeated_rows": repeats, "columns": columns}
     return {"source": source} | {name: value for name, value in told.items() if value}
+
+
+def _of_files(rows: NodeTable | Array | None, reading: Reading, header: bool | None) -> dict[str, Any]:
+    """Return options for files like these: whether they have a header, if it is not detected, and the columns of ids and labels of a node table."""
+    header = reading.header if header is None else header
+    found: dict[str, Any] = {} if header is None else {"header": header}
+    if isinstance(rows, NodeTable) and rows.table.has_header:
+        found |= {role: rows.table.name_in_file(role) for role in ("id", "label") if role in rows.table.names}
+    return found
 
 
 def _node_index(about: Mapping[str, NodeTable | Array], *, is_number: bool, or_by: Table) -> NodeIndex:
@@ -276,13 +288,13 @@ def _edge_table(table: Table, columns: Sequence[str] | None, reading: Reading, w
 def _name_columns(table: Table, columns: Sequence[str] | None) -> None:
     """Rename the columns of an edge table to ``columns``, or by its header."""
     if columns is not None:
-        named = [own for own in columns if own != "-"]
-        if len(columns) != len(table.names) or not {"src", "dst"} <= set(named) or len(set(named)) < len(named):
+        names, named = renamed(columns, EDGE_NAMES), [own for own in columns if own != "-"]
+        if len(columns) != len(table.names) or not {"src", "dst"} <= set(names) or len(set(named)) < len(named):
             raise InputError(
                 f"--columns {','.join(columns)}: {table.path} has {len(table.names)} columns ({', '.join(table.names)}), which must include src and "
                 "dst; name each once, or - to leave it out"
             )
-        table.rename([f"- {place}" if own == "-" else own for place, own in enumerate(columns)])
+        table.rename([f"- {place}" if own == "-" else own for place, own in enumerate(names)])
     elif not table.has_header:
         if len(table.names) != 2:
             raise InputError(
@@ -306,10 +318,31 @@ def renamed(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> list[st
     return [found.get(i, name) for i, name in enumerate(names)]
 
 
-def _vertex_table(table: Table, role: str | None = None) -> Table:
-    """Rename a node table's columns to ``id``, ``label``, ``split`` and so on. A table with role ``label`` or ``split`` has no features."""
+def _name_label(table: Table, given: Path | Frame | str | None, known: str | None) -> None:
+    """Rename the column of labels of a node table to ``label``: the column ``given``, or else the column ``known``, if the table has it.
+
+    Raises:
+        InputError: the table has no column ``given``, or another one named ``label``.
+    """
+    lower, name = [own.lower() for own in table.names], given.lower() if isinstance(given, str) else known
+    if isinstance(given, str) and name not in lower:
+        raise InputError(
+            f"--labels {given}: it is neither a file nor a column of {table.path}, which has {join_limited(table.names)}; give one of them"
+        )
+    if name not in lower or not isinstance(given, str | None):
+        return
+    if name != "label" and "label" in lower:
+        raise InputError(f"{table.path} has the columns {name} and label: only one can have the labels; rename or remove the other")
+    table.rename(["label" if own == name else before for own, before in zip(lower, table.names, strict=True)])
+
+
+def _vertex_table(table: Table, role: str | None = None, id_name: str | None = None) -> Table:
+    """Rename a node table's columns to ``id``, ``label``, ``split`` and so on. A table with role ``label`` or ``split`` has no features.
+
+    Ids are in the column ``id_name``, or else in the first one with a usual name, or else in the first one.
+    """
     lower = [own.lower() for own in table.names]
-    at = next((lower.index(own) for own in _ID_NAMES if own in lower), 0)
+    at = next((lower.index(own) for own in (id_name, *_ID_NAMES) if own in lower), 0)
     names = renamed([own if i != at else "id" for i, own in enumerate(table.names)], NODE_NAMES)
     if role is not None:
         others = [i for i in range(len(names)) if i != at]
@@ -371,13 +404,16 @@ def _of_nodes(
     return y, splits, classes
 
 
-def _labelled(y: Array | None, num_nodes: int, name: str) -> Array:
-    """Return the nodes to split at random: those with a label, or all if there are no labels."""
+def _splits_by(word: str, y: Array | None, num_nodes: int, name: str) -> tuple[dict[str, Array], str]:
+    """Return the splits that a word names, and their description. Without labels, ``random`` splits all nodes."""
+    check_choice("split", word, SPLIT_WORDS)
     if y is not None and len(y) != num_nodes:
         raise InputError(f"{name}: labels of {len(y):,} nodes: there are {num_nodes:,}; give one for each")
+    if word == "test":
+        return all_in_test(name, y), ALL_IN_TEST
     if y is None:
         _log.warning(f"{name}: no labels, so split random divides all {num_nodes:,} nodes: name the column of labels {LABEL_NAMES}")
-    return labelled_nodes(name, y, num_nodes)
+    return random_splits(labelled_nodes(name, y, num_nodes)), RANDOM_SPLIT
 
 
 def _graph(own: Mapping[str, Array], num_nodes: int, undirected: bool, scratch: Path | None) -> tuple[Graph, Array | None, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import Any, TypeVar, get_args
 
 from hoptrain.engine.dataset import BaseDataset
 from hoptrain.engine.datasets.tables.bad_rows import BadRows
-from hoptrain.engine.datasets.tables.cells import Kind
+from hoptrain.engine.datasets.tables.cells import Kind, as_number
 from hoptrain.engine.datasets.tables.encodings import Column, Encoding, Missing, encodings_in
 from hoptrain.engine.datasets.tables.rows import Table
 from hoptrain.engine.errors import InputError, check_choice, join_limited
@@ -98,6 +99,17 @@ class Reading:
         has_ends = {"src", "dst"} <= {known.get(name.lower()) for name in names}
         return [known.get(name.lower(), name) for name in names] if has_ends else None
 
+    @property
+    def header(self) -> bool | None:
+        """True if the text files of ``like`` have a header, False if they have none; None if this was detected."""
+        known = self.recorded.get("header")
+        return known if isinstance(known, bool) else None
+
+    def column_of(self, role: str) -> str | None:
+        """Return the name, in lower case, of the column that has the role ``id`` or ``label`` in the node table of ``like``, if that is recorded."""
+        name = self.recorded.get(role)
+        return name.lower() if isinstance(name, str) else None
+
     def as_json(self) -> dict[str, Any]:
         """Return the options that new data have to repeat, for ``meta``."""
         return {"missing": self.fills, "drop": sorted({*map(str.lower, self.drop), *self.dropped()})}
@@ -121,6 +133,8 @@ class Reading:
         """
         found = encodings_in({} if self.like is None else self.like.meta, what)
         more, lacking = [name for name in names if name not in found], [name for name in found if name not in names]
+        if lacking and len(lacking) == len(found):
+            self._check_header(table, more, lacking)
         if more or lacking:
             differences = [f"it lacks {join_limited(lacking)}"] * bool(lacking) + [f"it has also {join_limited(more)}"] * bool(more)
             remedies = ["add what it lacks"] * bool(lacking) + [f"leave columns out with --drop {','.join(more)}"] * bool(more)
@@ -132,6 +146,24 @@ class Reading:
                 "leave it out"
             )
         return {name: self._known(own) for name, own in found.items()}
+
+    def _check_header(self, table: Table, more: Sequence[str], lacking: Sequence[str]) -> None:
+        """Check that a table that has none of the columns of ``like``, and the columns ``more`` instead, was rightly read with or without a header.
+
+        Raises:
+            InputError: the first line is probably a row and was read as names, or the table has no names.
+        """
+        if not table.has_header or any(math.isfinite(as_number(name)) for name in more):
+            remedy = "" if table.has_header else ", or give --header if it names them"
+            raise InputError(
+                f"{table.path} has no header, and {self.source} has the columns {join_limited(lacking)}: columns are found by their names; "
+                f"write the names into the first line{remedy}"
+            )
+        if table.unit == "line" and all(map(str.isdecimal, lacking)):
+            raise InputError(
+                f"{table.path} has a header, and {self.source} had none (its columns are {join_limited(lacking)}): both must be alike; if the first "
+                "line is a row, give --no-header, else remove it"
+            )
 
     def _known(self, own: Encoding) -> Encoding:
         """Return an encoding of ``like`` with its value for missing cells."""

@@ -66,13 +66,14 @@ class Table:
 
     num_rows = 0
 
-    def __init__(self, path: Path, *, delimiter: str | None = None, header: bool | None = None) -> None:
+    def __init__(self, path: Path, *, delimiter: str | None = None, header: bool | None = None, assumed: bool | None = None) -> None:
         """Open a table and detect its delimiter and header from the first lines.
 
         Args:
             path: path of the table file.
             delimiter: character that separates cells, " " for any white space; None to detect it.
             header: whether the file has a header; None to detect it.
+            assumed: whether the file probably has a header, instead of the detection; it may be wrong.
 
         Raises:
             InputError: the file cannot be read, is empty or has repeated column names.
@@ -90,12 +91,13 @@ class Table:
             first, second = self._first_lines()
             self.delimiter = delimiter or next((mark for mark in ",\t;|" if mark in first), " ")
             cells, below = self._cells(first), self._cells(second)
-            self.has_header = _is_header(cells, below) if header is None else header
+            assumed = _is_header(cells, below) if assumed is None else assumed
+            self.has_header = assumed if header is None else header
             self.names = cells if self.has_header else [str(place) for place in range(len(cells))]
             self._first_row = dict(zip(self.names, below if self.has_header else cells, strict=False))
             if header is None and (self.has_header or all(map(_is_text, cells))):
                 self.doubted = dict(zip(self.names, cells, strict=True))
-        self._all = list(self.names)
+        self._all = self._in_file = list(self.names)
         self._check_names()
 
     def _check_names(self) -> None:
@@ -109,6 +111,10 @@ class Table:
         self._first_row = dict(zip(names, self._first_row.values(), strict=False))
         self.doubted = dict(zip(names, self.doubted.values(), strict=False))
         self._all = self.names = list(names)
+
+    def name_in_file(self, name: str) -> str:
+        """Return the name that a column had before ``rename``."""
+        return str(self._in_file[self._all.index(name)])
 
     def leave_out(self, names: Sequence[str]) -> None:
         """Remove the columns ``names`` from the table. Their cells are still parsed, as text."""
@@ -305,7 +311,7 @@ class FrameTable(Table):
         self.path, self.unit, self.has_header, self._frame = Path(name), "row", True, frame
         self._first_row, self.doubted = {}, {}
         self.names = [str(column) for column in frame.columns]
-        self._all = list(self.names)
+        self._all = self._in_file = list(self.names)
         self._check_names()
 
     def _types(self) -> list[str]:

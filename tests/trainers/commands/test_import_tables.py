@@ -66,6 +66,13 @@ def test_ids_that_are_numbers_of_nodes_need_no_file(tmp_path):
     assert not (tmp_path / "mine" / "ids.csv").exists()
 
 
+def test_columns_take_the_usual_names(tmp_path):
+    (tmp_path / "calls.csv").write_text("ann;bob;2;7;1\nbob;ann;3;8;0\n")
+    data = imported("--edges", "calls.csv", "--columns", "From,to,weights,timestamp,date")
+    assert (pairs(data), data.graph.weights.tolist(), data.graph.times.tolist()) == ([(0, 1), (1, 0)], [3, 2], [8, 7])
+    assert list(data.meta["columns"]["edge_attr"]) == ["date"]
+
+
 def test_labels_bring_nodes_without_edges(tmp_path):
     (tmp_path / "labels.csv").write_text("zoe,1\nann,0\n")
     data = imported("--edges", "edges.csv", "--columns", "src,dst,-,-", "--labels", "labels.csv")
@@ -120,6 +127,19 @@ def test_names_of_columns_in_any_case(tmp_path, capsys):
     assert ", edges with weights, times, features (1)" in capsys.readouterr().out
 
 
+def test_labels_may_be_a_column_of_the_features(tmp_path, capsys):
+    (tmp_path / "x.csv").write_text("id,age,Topic\nann,1,red\nbob,2,blue\ncid,3,\ndan,4,red\n")
+    data = imported("--edges", "edges.csv", "--features", "x.csv", "--missing", "zero")
+    assert data.y is None
+    assert "if one of the features of nodes is it, rename the column, or give --labels COLUMN" in capsys.readouterr().out
+    (tmp_path / "mine").rename(tmp_path / "before")
+    data = imported("--edges", "edges.csv", "--features", "x.csv", "--labels", "topic", "--split", "test")
+    assert (data.x.tolist(), data.y.tolist(), data.meta["classes"]) == ([[1], [2], [3], [4]], [1, 0, -1, 1], ["blue", "red"])
+    (tmp_path / "mine").rename(tmp_path / "first")
+    (tmp_path / "x.csv").write_text("Topic,id,age\nblue,ann,1\nblue,bob,2\nred,cid,3\nred,dan,4\n")
+    assert imported("--edges", "edges.csv", "--features", "x.csv", "--like", "first").y.tolist() == [0, 0, 1, 1]
+
+
 def test_labels_that_are_targets(tmp_path):
     (tmp_path / "y.csv").write_text("ann,0.5\nbob,2\ncid,\n")
     data = imported("--edges", "edges.csv", "--features", "x.csv", "--labels", "y.csv")
@@ -170,6 +190,18 @@ def test_each_bad_row_is_named(size, tmp_path, capsys, monkeypatch):
 LABELLED = {"x": "id,a,label,split\n0,1,2,train\n1,2,3,test\n"}
 
 
+def test_missing_cells_of_many_columns_are_one_line(tmp_path, capsys):
+    names = [f"h{number}" for number in range(34)]
+    (tmp_path / "x.csv").write_text(f"id,{','.join(names)}\nann{',' * 34}\nbob{',' * 34}\ncid,x,{',' * 32}\ndan{',1' * 34}\n")
+    imported("--edges", "edges.csv", "--features", "x.csv", code=2)
+    line, other, last = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "x.csv, line 2 and 2 more of 4 rows: h0 is '' (also h1, h2, h3, h4, h5, h6, h7 and 26 more): each cell needs a value; fill"
+    )
+    assert other.startswith("x.csv, line 4: h0 is 'x': other cells are numbers")
+    assert last.startswith("hoptrain: 3 of 4 rows of x.csv cannot be read")
+
+
 def test_many_bad_rows_are_one_line(tmp_path, capsys):
     (tmp_path / "bad.csv").write_text("src,dst\n0,1\n" + "x,1\n" * 30)
     imported("--edges", "bad.csv", code=2)
@@ -214,7 +246,7 @@ def test_many_bad_rows_are_one_line(tmp_path, capsys):
         ({"e": "0 1\n", "x": "id,a\n0,1\n1,KDD\n"}, ("--features", "x"), "x, line 3: a is 'KDD': other cells are numbers"),
         ({"e": "0 1\n"}, ("--features", "no.csv"), "no.csv cannot be read"),
         ({"e": "0 1\n"}, ("--features", "x.npy"), "e, line 1: dst is '1': the array of features or labels has rows 0 to 0"),
-        ({"e": "0 1\n"}, ("--split", "x.npy"), "x.npy: a split must be a table of ids and names of splits, or 'random'"),
+        ({"e": "0 1\n"}, ("--split", "x.npy"), "x.npy: a split must be a table of ids and names of splits, or 'random' or 'test'"),
         ({"e": "0 1\n", "x.npy": "0 1"}, ("--features", "x.npy"), "x.npy cannot be read"),
         ({"e": "0 1\n"}, ("--features", "names.npy"), "names.npy is <U1: features and labels must be real numbers; encode them"),
         (
@@ -259,6 +291,17 @@ def test_many_bad_rows_are_one_line(tmp_path, capsys):
             (),
             "e begins with war,peace: it was read as column names, but war is also the id of a node",
         ),
+        (
+            {"e": "0 1\n"},
+            ("--split", "test"),
+            "mine: no node has a label: a test needs labels; name the column of labels, or leave --split test",
+        ),
+        (
+            {"e": "0 1\n", **LABELLED},
+            ("--features", "x", "--labels", "topic"),
+            "--labels topic: it is neither a file nor a column of x, which has id, a",
+        ),
+        ({"e": "0 1\n", **LABELLED}, ("--features", "x", "--labels", "a"), "x has the columns a and label: only one can have the labels"),
         ({"e": "0 1\n"}, ("--feature", "x"), "unrecognized arguments: --feature x"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A checkpoint keeps the names of the feature columns, and data with other columns are rejected."""
+"""A checkpoint keeps the names of the feature columns and of the classes, and data with other columns are rejected."""
 
 from dataclasses import replace
 from io import StringIO
@@ -9,7 +9,7 @@ import torch
 from cases.mistakes import refused
 from pytorch_lightning import Trainer
 
-from hoptrain import from_pandas, read_hetero_tables
+from hoptrain import PredictionWriter, from_pandas, read_hetero_tables
 from hoptrain.samplers import HeteroSampler, NeighborSampler
 from hoptrain.trainers import HeteroClassifier, HeteroDataModule, NodeClassifier, NodeDataModule
 
@@ -91,6 +91,16 @@ def test_data_and_checkpoints_without_names_are_not_checked(trained):
         assert len(predict(trained, reordered)) == 6
     walks = NodeDataModule(reordered.data, NeighborSampler([2]), num_workers=0, features="degrees")
     assert list(walks.data.meta["columns"]) == ["edge_attr"]
+
+
+def test_predictions_have_the_class_names_of_the_training(trained):
+    path, _ = trained
+    nameless = module(NODES.drop(columns="label"))
+    assert "classes" not in nameless.data.meta
+    run = trainer(path.parent)
+    run.callbacks.append(PredictionWriter(str(path.parent / "made.csv")))
+    outputs = torch.cat(run.predict(NodeClassifier.load_from_checkpoint(path, weights_only=True), nameless))
+    assert pd.read_csv(path.parent / "made.csv")["class"].tolist() == ["ab"[number] for number in outputs.argmax(1)]
 
 
 def hetero(folder, columns):

@@ -89,7 +89,10 @@ def test_missing_cells_of_new_data_get_the_mean_of_the_training_data(capsys):
     pd.DataFrame({"id": list("abcd"), "n": ["8", "", "4", "6"], "town": ["Oslo", "Bern", "", "Rome"]}).to_csv("nodes.csv", index=False)
     imported("--like", "mine", out="new", code=2)
     told = capsys.readouterr().err
-    assert "line 3: n is '': the column of mine has a value in each row; fill missing cells with --missing mean" in told
+    assert (
+        "line 3 and 1 more of 4 rows: n is '' (also town): the column of mine has a value in each row; fill missing cells with --missing mean"
+        in told
+    )
     assert "line 3: town is 'Bern': mine has no such category; fix it, or count such cells as missing with --missing mean" in told
     assert imported("--like", "mine", "--missing", "mean", out="new").x.tolist() == [[8, 0], [2.5, 0.75], [4, 0.75], [6, 1]]
     assert "column town of nodes: 2 categories (Oslo, Rome); 2 missing cells became 0.75\n" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from cases.mistakes import Mistake, each_of
 
-from hoptrain import HeteroDataset, from_pandas, load_hetero_dataset, read_hetero_tables
+from hoptrain import HeteroDataset, InputError, from_pandas, load_hetero_dataset, read_hetero_tables
 from hoptrain.engine import Dataset
 from hoptrain.engine.store import HEADER
 from hoptrain.trainers.cli import main
@@ -65,14 +65,24 @@ def test_new_tables_of_several_types_become_the_same_numbers(papers, capsys):
     assert data.x["paper"].tolist() == [[2005, 1], [2020, 2]]
     assert data.edge_attr["author", "writes", "paper"].tolist() == [[1], [1]]
     assert data.graph.relations["author", "writes", "paper"].weights.tolist() == [2, 5]
-    assert "predict, with a checkpoint of the training on papers: hoptrain predict --ckpt_path " in out
-    assert "last.ckpt --data.dataset newer --out predictions.csv\n" in out
+    assert (
+        "predict, with a CHECKPOINT of the training on papers (RUN_FOLDER/checkpoints/last.ckpt): hoptrain predict --ckpt_path CHECKPOINT"
+        in out
+    )
+    assert "--ckpt_path CHECKPOINT --data.dataset newer --out predictions.csv\n" in out
     again = read_hetero_tables(
         {kind: f"new/nodes/{kind}.csv" for kind in ("paper", "author")},
         {tuple(name.split("__")): f"new/edges/{name}.csv" for name in ("paper__cites__paper", "author__writes__paper")},
         like=data.with_reverse(),
     )
     assert (list(again.x), again.x["paper"].tolist()) == (["author", "paper"], [[2005, 1], [2020, 2]])
+
+
+def test_warnings_name_the_new_data_set(caplog):
+    write("mine", TABLES, edges_in_paper__cites__paper="src,dst,note\n" + "".join(f"p1,p2,text {number}\n" for number in range(30)))
+    data = converted("mine", "--missing", "mean", out="other")
+    assert data.name == "other"
+    assert "other: a HeteroDataset cannot store paper__cites__paper.csv: note" in caplog.text
 
 
 def test_convert_tells_what_it_wrote_and_the_command_that_trains(papers, capsys):
@@ -161,7 +171,7 @@ def test_options_that_decide_the_graph_are_repeated(capsys):
     assert "train link prediction" in capsys.readouterr().out
     new = imported(EDGES[["kind", "t", "callee", "caller"]], "--like", "mine", out="new")
     assert (new.graph.indices.tolist(), new.graph.times.tolist()) == (mine.graph.indices.tolist(), mine.graph.times.tolist())
-    assert "predict, with a checkpoint of the training on mine" in capsys.readouterr().out
+    assert "predict, with a CHECKPOINT of the training on mine" in capsys.readouterr().out
     bare = imported(
         EDGES.rename(columns={"caller": "src", "callee": "dst", "t": "time"})[["src", "dst", "time"]], "--like", "mine", out="bare"
     )
@@ -170,6 +180,88 @@ def test_options_that_decide_the_graph_are_repeated(capsys):
     assert "time is 'x': times must be" in capsys.readouterr().err
     imported(EDGES, "--like", "mine", "--columns", "src,dst,-,-", out="other", code=2)
     assert "edges.csv must have the columns of mine: it lacks time; add what it lacks" in capsys.readouterr().err
+
+
+USERS = {"users": "user,n\nann,1\nbob,3\n", "calls": "caller,callee\nann,bob\nbob,ann\n"}
+OTHERS = {"users": "n,user\n5,cid\n6,dan\n", "calls": "callee,caller\ncid,dan\ndan,cid\n"}
+
+
+def users_like(*options, first=USERS, second=OTHERS, code=0):
+    """Import ``first`` with ``options``, and ``second`` with --like; return the second data set."""
+    write(".", first)
+    arguments = ["data", "import", "--edges", "calls.csv", "--features", "users.csv"]
+    assert main([*arguments, *options, "--out", "mine"]) == 0
+    write(".", second)
+    assert main([*arguments, "--like", "mine", "--out", "new"]) == code
+    return Dataset.open("new") if code == 0 else None
+
+
+def test_the_header_and_the_column_of_ids_are_those_of_the_training():
+    new = users_like("--columns", "src,dst", "--header")
+    assert (new.x.tolist(), Path("new/ids.csv").read_text()) == ([[5], [6]], "node,id\n0,cid\n1,dan\n")
+    assert new.graph.indices.tolist() == [1, 0]
+    assert new.meta["options"]["header"] is True
+    again = OTHERS | {"users": "n,user\n7,eve\n8,fay\n", "calls": "caller,callee\neve,fay\n"}
+    write(".", again)
+    assert main(["data", "import", "--edges", "calls.csv", "--features", "users.csv", "--like", "new", "--out", "third"]) == 0
+    assert Dataset.open("third").graph.indices.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "second", "message"),
+    [
+        (
+            ("--header",),
+            {},
+            {"users": "cid,5\ndan,6\n"},
+            "users.csv has no header, and mine has the columns n: columns are found by their names; write",
+        ),
+        (
+            (),
+            {"calls": "src,dst\nann,bob\n"},
+            {"users": "1,5\n2,6\n"},
+            "write the names into the first line, or give --header if it names them",
+        ),
+        (
+            ("--header",),
+            {},
+            {"calls": "cid,dan\ndan,cid\n"},
+            "calls.csv begins with cid,dan: it was read as column names, but cid is also the id",
+        ),
+        (
+            ("--no-header",),
+            {"users": "ann,1\nbob,3\n", "calls": "ann,bob\nbob,ann\n"},
+            {"users": "user,n\ncid,5\n"},
+            "callee is the id of no node, so these may be column names; if it has column names, give --header",
+        ),
+        (
+            (),
+            {"users": "ann,1\nbob,3\n", "calls": "ann,bob\nbob,ann\n"},
+            {"users": "user,n\ncid,5\ndan,6\n"},
+            "users.csv has a header, and mine had none (its columns are 1): both must be alike; if the first line is a row, give --no-header",
+        ),
+    ],
+)
+def test_a_missing_header_is_named(options, first, second, message, capsys):
+    users_like(*options, first=USERS | first, second=OTHERS | second, code=2)
+    assert message in capsys.readouterr().err
+
+
+def test_all_labelled_nodes_may_be_tested(papers, capsys):
+    """The output names the option, and then the command; other words for splits are refused."""
+    labelled = NEW | {"nodes/paper": "venue,id,year,label\nVLDB,q1,2020,trees\nKDD,q2,2020,\nKDD,q3,2020,graphs\n"}
+    write("new", labelled)
+    with pytest.raises(InputError, match="to test all labelled nodes, read the tables with --split test"):
+        converted("new", "--like", "papers", out="without").split("test")
+    assert capsys.readouterr().out.splitlines()[-1] == "to test all labelled nodes, first make it again with --split test"
+    data = converted("new", "--like", "papers", "--split", "test", out="newer")
+    assert {name: nodes.tolist() for name, nodes in data.splits.items()} == {"test": [0, 2]}
+    command = "hoptrain test --ckpt_path CHECKPOINT --data.dataset newer --data.splits null"
+    assert capsys.readouterr().out.splitlines()[-1] == f"test, with the same: {command}"
+    people, edges = PEOPLE.assign(n=1, label=["x", ""]), EDGES.drop(columns="kind")
+    assert {name: nodes.tolist() for name, nodes in from_pandas(edges, people, split="test").splits.items()} == {"test": [0]}
+    with pytest.raises(InputError, match=r"split is 'tests'.*random, test"):
+        from_pandas(edges, people, split="tests")
 
 
 PEOPLE = pd.DataFrame({"id": ["a", "b"], "n": [1.0, None], "town": ["Rome", "Oslo"], "label": ["x", "y"]})
@@ -233,7 +325,7 @@ MISTAKES = {
         lambda: other_table("edges/paper__extends__paper", "src,dst\n"), value="paper:extends:paper", rule="mine same relations", remedy="rename"
     ),
     "no table of a relation": Mistake(
-        lambda: convert_like(edges_in_paper__cites__paper=None), value="paper:cites:paper", rule="new no table mine same", remedy="add no rows"
+        lambda: convert_like(edges_in_paper__cites__paper=None), value="paper:cites:paper", rule="no table mine same", remedy="add no rows"
     ),
     "a type without its columns": Mistake(
         lambda: convert_like(nodes_in_author="id\ncid\n"), value="h, country", rule="author.csv columns lacks", remedy="add"
@@ -253,7 +345,9 @@ def test_like_on_the_command_line_takes_data_of_the_same_kind(papers, capsys):
     assert "--like is papers, but papers is not a folder of tables" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options", [None, 7, "mean", {"missing": 7, "drop": 7, "columns": [1], "left": 7, "undirected": []}])
+@pytest.mark.parametrize(
+    "options", [None, 7, "mean", {"missing": 7, "drop": 7, "columns": [1], "left": 7, "undirected": [], "id": 7, "header": 7}]
+)
 def test_damaged_options_are_ignored(options, papers):
     damaged = replace(papers, meta={**papers.meta, "options": options})
     data = convert_like(like=damaged, edges_in_author__writes__paper="src,dst,role,weight\ncid,q1,last,1\n")
