@@ -29,7 +29,7 @@ STAMP := $(VENV)/.installed-dev
 TOOLS := $(VENV)/.installed-release
 HOST_LAYER := build/host-layer
 OF_CUDA := tests/kernels/cuda tests/samplers/cuda tests/trainers/models/test_sums_on_device.py tests/trainers/models/test_dropout.py tests/golden/test_golden_cuda.py tests/golden/test_bulks_cuda.py
-OF_HOST_LAYER := tests/host_layer tests/samplers/cuda/test_loader_cuda.py
+OF_HOST_LAYER := tests/host_layer tests/samplers/cuda/test_loader_cuda.py tests/trainers/models/test_sums_on_device.py tests/trainers/models/test_dropout.py
 BY_FILE := --dist loadfile --no-loadscope-reorder --numprocesses
 
 .PHONY: setup train test test-all durations test-cuda test-host-layer test-gpu gpu test-faults soak check types release docs format clean

@@ -1,7 +1,7 @@
 """A pytest plugin that runs CUDA tests on numba-cuda's and torch's real host code, with a device emulated in host memory (``device/``).
 
 ``make test-host-layer`` builds the libraries and uses it: ``-p host_layer.played_device``. The interpreter in ``ptx`` runs hoptrain's
-kernels; results of torch's kernels are meaningless. A test fails on calls that CUDA would reject: calls during a capture, unknown
+kernels, and the CPU's kernels compute what torch's would (``torch_kernels``). A test fails on calls that CUDA would reject: calls during a capture, unknown
 addresses.
 """
 
@@ -16,9 +16,7 @@ import torch
 
 from host_layer import kernels
 from host_layer.record import recorded
-
-VOID = {"test_codes_of_features_are_gathered_and_become_the_same_numbers": "torch computes the numbers, and its kernels are not played"}
-"""Tests that cannot run on the emulated device, with the reasons."""
+from host_layer.torch_kernels import TorchKernels
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,7 +27,7 @@ def pytest_configure(config):
 
 
 def joined(tensors, *args, cat=torch.cat, **options):
-    """Join vectors on the device, such as the arrays of a batch, by copies of memory; the kernel of ``torch.cat`` computes nothing here."""
+    """Join vectors on the device, such as the arrays of a batch, by copies of memory, which tests count apart from kernels."""
     if args or options or not all(tensor.is_cuda and tensor.dim() == 1 for tensor in tensors):
         return cat(tensors, *args, **options)
     out = tensors[0].new_empty(sum(map(len, tensors)))
@@ -38,17 +36,11 @@ def joined(tensors, *args, cat=torch.cat, **options):
     return out
 
 
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if reason := VOID.get(item.originalname):
-            item.add_marker(pytest.mark.skip(reason=reason))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """Run the test, and then raise the errors of its kernels and driver calls."""
     kernels.FAILED.clear()
-    with recorded() as record:
+    with recorded() as record, TorchKernels():
         result = yield
     assert not kernels.FAILED, kernels.FAILED
     expected = item.get_closest_marker("answers_with_errors")

@@ -1,7 +1,7 @@
 // libcudart.so.13: the runtime's API over libcuda.so.1, as much of it as torch asks for; libraries.py lets whatever else torch links refuse.
 //
 // Of torch's kernels it runs those that fill memory with one value and those that add a number to int64 values, by which torch numbers things. Others are
-// recorded and change nothing: what torch computes means nothing here.
+// recorded and change nothing; tests/host_layer/torch_kernels.py computes their results.
 #include <cuda_runtime_api.h>
 
 #include <cuda.h>

@@ -222,7 +222,7 @@ def test_generators_are_seeded_as_torch_seeds_them(monkeypatch):
     devices = torch.Generator(), torch.Generator()
     monkeypatch.setattr(torch.cuda, "default_generators", devices)
     seed_generators(7, torch.device("cuda", 1))
+    assert devices[1].initial_seed() == 7 != devices[0].initial_seed()
     drawn = torch.rand(4)
     torch.manual_seed(7)
     assert torch.equal(drawn, torch.rand(4))
-    assert devices[1].initial_seed() == 7 != devices[0].initial_seed()

@@ -24,6 +24,11 @@ def drop(x: Tensor, seed: int, dropped: int, *, clip: bool) -> Tensor:
     """Return the dropout of a contiguous tensor, see ``native.dropout.drop``."""
     if not x.numel():
         return torch.empty_like(x)
+    with torch.cuda.device_of(x):  # kernels are launched on the current GPU
+        return _drop(x, seed, dropped, clip)
+
+
+def _drop(x: Tensor, seed: int, dropped: int, clip: bool) -> Tensor:
     if _has_native():
         from hoptrain.kernels.cuda.native.dropout import drop as drop_native
 
