@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_pyg_files
 from hoptrain.trainers.models.layers import Arch, dropout, gcn_weights, mean_weights, refuse_weights
-from hoptrain.trainers.models.sums import aggregate, aggregate_joined, aggregate_with_own, joined_weight, narrows_first
+from hoptrain.trainers.models.sums import aggregate, aggregate_joined, aggregate_with_own, joined_weight, joins, narrows_first
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
@@ -38,13 +38,13 @@ class SAGELayer(nn.Module):
         if weights is None and narrows_first(block, x.shape[1], self.lin_l.out_features):
             mine, own = self._narrow(x, block.num_dst)
             out = aggregate(block, mine, reduce="mean") + self.lin_l.bias + own
-        elif x.shape[1] > self.lin_l.out_features:
-            out = self.combine(*aggregate_with_own(block, x, weights, reduce))
-        else:
+        elif joins(x, weights) and x.shape[1] <= self.lin_l.out_features:
             # One product of joined rows: its outputs are written once, and the backward pass reads their gradient once.
             out = F.linear(
                 aggregate_joined(block, x, weights, reduce), joined_weight(self.lin_l.weight, self.lin_r.weight, self.lin_l.bias)
             )
+        else:
+            out = self.combine(*aggregate_with_own(block, x, weights, reduce))
         return out
 
     def _narrow(self, x: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:

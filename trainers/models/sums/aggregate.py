@@ -42,7 +42,7 @@ def aggregate_with_own(
     block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum"
 ) -> tuple[Tensor, Tensor]:
     """Return ``aggregate`` and the destinations' own rows of ``x``, both (num_dst, C). On a CPU, the gradients of both share one buffer."""
-    if _is_for_host(x, weights):
+    if joins(x, weights):
         return sums_on_host(block, x, weights, mean=reduce == "mean")
     return aggregate(block, x, weights, reduce), x[: block.num_dst]
 
@@ -50,12 +50,9 @@ def aggregate_with_own(
 def aggregate_joined(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
     """Return both results of ``aggregate_with_own`` and ``CONSTANT`` columns, 1 and zeros, side by side: (num_dst, 2 C + CONSTANT).
 
-    One product with ``joined_weight`` then computes a layer's outputs with their bias. On a CPU, a single pass writes these rows.
+    ``joins(x, weights)`` must be true. One product with ``joined_weight`` then computes a layer's outputs with their bias.
     """
-    if _is_for_host(x, weights):
-        return joined_on_host(block, x, weights, mean=reduce == "mean")
-    sums, own = aggregate_with_own(block, x, weights, reduce)
-    return torch.cat([sums, own, F.pad(sums.new_ones(sums.shape[0], 1), (0, CONSTANT - 1))], 1)
+    return joined_on_host(block, x, weights, mean=reduce == "mean")
 
 
 def joined_weight(of_sums: Tensor, of_own: Tensor, bias: Tensor) -> Tensor:
@@ -63,7 +60,8 @@ def joined_weight(of_sums: Tensor, of_own: Tensor, bias: Tensor) -> Tensor:
     return torch.cat([of_sums, of_own, F.pad(bias[:, None], (0, CONSTANT - 1))], 1)
 
 
-def _is_for_host(x: Tensor, weights: Tensor | None) -> bool:
+def joins(x: Tensor, weights: Tensor | None) -> bool:
+    """Return whether one pass over the edges writes the sums beside the destinations' own rows: on a CPU, with one weight per edge or none."""
     on_host = x.dtype in (torch.float32, torch.float64) and not x.is_cuda and not torch.compiler.is_compiling()
     return on_host and not (weights is not None and _is_for_weighted(weights))
 
