@@ -24,7 +24,7 @@ def drop(x: Tensor, seed: int, dropped: int, *, clip: bool) -> Tensor:
     """Return the dropout of a contiguous tensor, see ``native.dropout.drop``."""
     if not x.numel():
         return torch.empty_like(x)
-    with torch.cuda.device_of(x):  # kernels are launched on the current GPU
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # kernels are launched on the current GPU
         return _drop(x, seed, dropped, clip)
 
 

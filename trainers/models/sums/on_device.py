@@ -41,7 +41,7 @@ def sums_on_device(block: Block, x: Tensor, weights: Tensor | None, *, mean: boo
         raise ValueError(
             f"x is {tuple(x.shape)}: it must have {block.num_src} rows, one per source, and a number of columns divisible by the number of heads, {heads}"
         )
-    with torch.cuda.device_of(x):  # kernels are launched on the current GPU
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # kernels are launched on the current GPU
         out: Tensor = _Sums.apply(x, None if weights is None else weights.to(_sum_type(x)), block, mean)  # type: ignore[no-untyped-call]
     return out
 
