@@ -22,8 +22,7 @@ def run(what, out, *options):
     return json.loads((out / "results.json").read_text())
 
 
-@pytest.mark.promise
-@pytest.mark.parametrize("which", ["folder", "hetero folder", "typed:mag"])
+@pytest.mark.parametrize("which", [pytest.param("folder", marks=pytest.mark.promise), "hetero folder", "typed:mag"])
 def test_the_original_line_and_the_changed_one(folder, tmp_path, monkeypatch, which):
     use_original_loader(monkeypatch)
     if which == "hetero folder":  # its data have a node type without features

@@ -60,9 +60,8 @@ FITS = sorted(line for line in LINES if line.startswith("hoptrain fit --config")
 OTHERS = sorted(line for line in LINES if not line.startswith("hoptrain fit") and "..." not in line and line != "hoptrain bench NAME")
 
 
-@pytest.mark.promise
 @pytest.mark.filterwarnings("ignore")  # Lightning's warnings about a small run
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.promise] if page == "loaders" else []) for page in PAGES])
 def test_examples_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}

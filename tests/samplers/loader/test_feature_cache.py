@@ -44,8 +44,7 @@ def loader_of(saved, opened):
     return make
 
 
-@pytest.mark.promise
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.promise)])
 def test_batches_are_those_from_memory(loader_of, num_workers):
     cached, plain = loader_of(feature_cache=MEMORY, num_workers=num_workers), loader_of()
     for _ in range(3):

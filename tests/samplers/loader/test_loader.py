@@ -29,8 +29,7 @@ def loader_of(dataset):
         loader.close()
 
 
-@pytest.mark.promise
-@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.promise), 4])
 def test_workers_change_nothing(loader_of, num_workers):
     inline, fed = loader_of(), loader_of(num_workers=num_workers)
     for _ in range(2):
