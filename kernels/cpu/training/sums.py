@@ -1,8 +1,18 @@
 """Sums of rows over the edges of a block, and their gradients. Each sum is added in the order of the edges."""
 
 import numba
+import numpy as np
 
 from hoptrain.kernels.cpu import cpu_kernel
+from hoptrain.kernels.cpu.prefetch import prefetch_many
+
+_LEAD = 8
+"""Prefetch distance, in edges."""
+_MOST_ROWS = 64
+"""Maximum number of rows that are prefetched for one destination, so that they stay in the second-level cache until they are added."""
+_LONG_BYTES = 2048
+"""Minimum bytes of a row for which the processor's own prefetching suffices: with 2,408 bytes, prefetch instructions cost more than they save."""
+_LINE_BYTES = 64
 
 
 @cpu_kernel
@@ -12,7 +22,7 @@ def sum_rows(indptr, indices, factors, x, mean, with_own, out, first, last):
     Args:
         indptr: offsets (num_dst + 1,) of the destinations' edges.
         indices: sources (M,) of the edges.
-        factors: factors (M,) of the edges' rows, of the dtype of ``x``, or (0,) for none.
+        factors: factors (M,) of the edges' rows, of the dtype of ``x``, or None.
         x: rows (num_src, C), float32 or float64.
         mean: divide each sum by its number of edges.
         with_own: also write the destination's own row into columns C to 2 C, 1 into column 2 C, and 0 into the others.
@@ -20,9 +30,12 @@ def sum_rows(indptr, indices, factors, x, mean, with_own, out, first, last):
         first: first destination.
         last: the destination after the last one.
     """
-    columns = x.shape[1]
+    columns, of_last, line = x.shape[1], np.int64(indptr[last]), _LINE_BYTES // x.itemsize
+    words, prefetches = x.reshape(-1), columns * x.itemsize < _LONG_BYTES
     for destination in range(first, last):
-        begin, end = indptr[destination], indptr[destination + 1]
+        begin, end = np.int64(indptr[destination]), np.int64(indptr[destination + 1])
+        if prefetches:
+            _prefetch_rows(indices, words, columns, line, min(begin + _LEAD, of_last), min(end + _LEAD, begin + _MOST_ROWS, of_last))
         sums = out[destination, :columns]
         _add_edges(indices, factors, x, begin, end, sums)
         if mean and end > begin:
@@ -44,7 +57,7 @@ def sum_gradients(indptr, indices, factors, of_sums, of_own, own_column, by_x, f
     Args:
         indptr: offsets (num_src + 1,) of the sources' edges.
         indices: destinations (M,) of the edges.
-        factors: factors (M,) of the edges' gradients, of the dtype of ``by_x``, or (0,) for none.
+        factors: factors (M,) of the edges' gradients, of the dtype of ``by_x``, or None.
         of_sums: gradients of the destinations' sums, in the first C columns of (num_dst, at least C).
         of_own: gradients of the destinations' own rows, in C columns from ``own_column`` on; (0, C) for none.
         own_column: first column of ``of_own``.
@@ -62,6 +75,18 @@ def sum_gradients(indptr, indices, factors, of_sums, of_own, own_column, by_x, f
 
 
 @numba.njit
+def _prefetch_rows(indices, words, columns, line, first, last):
+    """Prefetch the rows of edges [first, last), each of ``columns`` numbers. A cache line holds ``line`` of them."""
+    for edge in range(first, last):
+        begin = np.int64(indices[edge]) * columns
+        column = 0
+        while column < columns:  # ``range`` would divide by ``line``
+            prefetch_many(words, begin + column)
+            column += line
+        prefetch_many(words, begin + columns - 1)
+
+
+@numba.njit
 def _add_edges(indices, factors, rows, begin, end, out):
     """Write the sum of the rows of edges [begin, end) into ``out`` (C,), which may be shorter than the rows.
 
@@ -71,7 +96,7 @@ def _add_edges(indices, factors, rows, begin, end, out):
     edge = begin
     while edge + 4 <= end:
         a, b, c, d = rows[indices[edge]], rows[indices[edge + 1]], rows[indices[edge + 2]], rows[indices[edge + 3]]
-        if len(factors):
+        if factors is not None:
             f, g, h, i = factors[edge], factors[edge + 1], factors[edge + 2], factors[edge + 3]
             for column in range(len(out)):
                 out[column] = (((out[column] + f * a[column]) + g * b[column]) + h * c[column]) + i * d[column]
@@ -81,7 +106,7 @@ def _add_edges(indices, factors, rows, begin, end, out):
         edge += 4
     while edge < end:
         a = rows[indices[edge]]
-        factor = factors[edge] if len(factors) else rows.dtype.type(1)
+        factor = rows.dtype.type(1) if factors is None else factors[edge]
         for column in range(len(out)):
             out[column] += factor * a[column]
         edge += 1

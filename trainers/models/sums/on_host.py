@@ -48,7 +48,7 @@ class _Sums(torch.autograd.Function):
         ctx.block, ctx.mean, ctx.columns = block, mean, x.shape[1]
         x = x.contiguous()
         out = x.new_empty(block.num_dst, 2 * x.shape[1] + CONSTANT if joined else x.shape[1])
-        edges = block.indptr.numpy(), block.indices.numpy(), _array(x, weights)
+        edges = block.indptr.numpy(), block.indices.numpy(), _array(weights)
         work = partial(kernels.sum_rows, *edges, x.detach().numpy(), mean, joined, out.numpy())
         share(work, block.num_dst, block.num_edges * x.shape[1])
         return out if joined else (out, x[: block.num_dst])
@@ -75,12 +75,11 @@ def _by_x(ctx: Any, of_sums: Tensor, of_own: Tensor | None, own_column: int) -> 
         factors = shares if factors is None else factors * shares
     by_x = of_sums.new_empty(ctx.block.num_src, ctx.columns)
     own = by_x[:0] if of_own is None else of_own.contiguous()
-    edges = there.indptr.numpy(), there.indices.numpy(), _array(by_x, factors)
+    edges = there.indptr.numpy(), there.indices.numpy(), _array(factors)
     work = partial(kernels.sum_gradients, *edges, of_sums.numpy(), own.numpy(), own_column, by_x.numpy())
     share(work, ctx.block.num_src, by_x.numel() + ctx.block.num_edges * ctx.columns)
     return by_x
 
 
-def _array(like: Tensor, factors: Tensor | None) -> Array:
-    array: Array = (like.new_empty(0) if factors is None else factors.contiguous()).numpy()
-    return array
+def _array(factors: Tensor | None) -> Array | None:
+    return None if factors is None else factors.contiguous().numpy()
