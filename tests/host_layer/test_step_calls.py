@@ -25,7 +25,7 @@ BULKS = 48 // 8
 """Number of bulks in an epoch."""
 EVENTS = 2
 """Events that a step waits for on the device: its batch, and copies to the device, of which there are none."""
-LAUNCHES = {("sage", 1): 54, ("sage", 2): 65, ("gcn", 2): 103, ("gin", 2): 79}
+LAUNCHES = {("sage", 1): 47, ("sage", 2): 62, ("gcn", 2): 103, ("gin", 2): 79}
 """Maximum number of kernels in a step, without those that gather rows, by (layers, number of hops)."""
 GATHERED = 2
 COPIES = 18
