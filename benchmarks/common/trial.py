@@ -71,7 +71,7 @@ def run_trial(command: Sequence[str], limit: float, log: Path) -> Trial:
 
     Args:
         command: program and arguments.
-        limit: seconds from ``BEGIN``. A program that still computes then may use up to this amount of CPU time.
+        limit: seconds from ``BEGIN``. A program that still computes then may use up to this amount of CPU time from ``BEGIN`` on.
         log: file for its output. If it does not end, its stacks are written to a file of the same name with the suffix ``.stacks``.
     """
     mark = uuid.uuid4().hex
@@ -108,9 +108,10 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
     """Wait until the process ends or hangs, and return the seconds since it printed ``BEGIN``.
 
     A program that is only slow, on a busy machine, does not count as hung. After the limit the wait ends once the program has been idle for ``IDLE_S``,
-    has used ``limit`` seconds of CPU time, or has taken ``SLOW`` times the limit.
+    has used ``limit`` seconds of CPU time since ``BEGIN``, or has taken ``SLOW`` times the limit.
     """
     started = begin = time.monotonic()
+    used_before = 0.0
     is_ready = False
     busy: deque[bool] = deque(maxlen=round(IDLE_S / _TICK_S))
     while process.poll() is None:
@@ -119,12 +120,17 @@ def _wait(process: subprocess.Popen[bytes], mark: str, limit: float, log: Path) 
         if not is_ready:
             begin = now
             is_ready = re.search(f"^{BEGIN}$", log.read_text(errors="replace"), re.MULTILINE) is not None
+            if is_ready:
+                used_before = cpu_seconds(_marked(mark), ended_children=True)
             if now - started > _START_S:
                 break
         elif now - begin > limit - IDLE_S:
             busy.append(is_busy(mark))
             is_idle = len(busy) == busy.maxlen and sum(busy) < _BUSY * len(busy)
-            if now - begin > limit and (is_idle or cpu_seconds(_marked(mark), ended_children=True) > limit or now - begin > SLOW * limit):
+            if now - begin <= limit:
+                continue
+            used = cpu_seconds(_marked(mark), ended_children=True) - used_before
+            if is_idle or used > limit or now - begin > SLOW * limit:
                 break
     return time.monotonic() - begin
 

@@ -116,6 +116,29 @@ def test_a_program_that_computes_is_given_longer(tmp_path, monkeypatch):
     assert (found.ended, found.code) == (True, 0)
 
 
+def test_processor_time_before_the_beginning_does_not_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "SLOW", 1e3)
+    monkeypatch.setattr(trial, "IDLE_S", 5.0)
+    found = program(
+        """
+        import time
+        def compute(seconds):
+            begin = time.process_time()
+            while time.process_time() - begin < seconds:
+                pass
+        compute(1.5)
+        print("begin", flush=True)
+        begin = time.monotonic()
+        while time.monotonic() - begin < 2:
+            compute(0.01)
+            time.sleep(0.04)
+        """,
+        tmp_path,
+        1.0,
+    )
+    assert (found.ended, found.code) == (True, 0)
+
+
 @pytest.mark.parametrize(
     ("ended", "code", "text", "expected"),
     [
