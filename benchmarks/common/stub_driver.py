@@ -100,12 +100,12 @@ class StubStream(DeviceStream):
 
         return thin(array.shape, array.dtype)
 
-    def copy(self, array: Any) -> Any:
-        """Return a tensor like ``array`` that takes the memory of one element."""
+    def copies(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return tensors like ``arrays`` that take the memory of one element each, and count one allocation for all."""
         from hoptrain.benchmarks.common.thin_tensor import thin_like
 
         self._counts["allocations"] += 1
-        return thin_like(array.shape, array.dtype)
+        return [thin_like(array.shape, array.dtype) for array in arrays]
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Run a driver's work without counting it. Returns a function that counts a replay and fetches the sizes, also without counting."""
