@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_pyg_files
 from hoptrain.trainers.models.layers import Arch, dropout, gcn_weights, mean_weights, refuse_weights
-from hoptrain.trainers.models.sums import aggregate, aggregate_joined, aggregate_with_own, joined_weight, joins, narrows_first
+from hoptrain.trainers.models.sums import aggregate, aggregate_joined, aggregate_with_own, joined_weight, joins, lookup, narrows_first
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
@@ -132,7 +132,7 @@ def attend(conv: Any, x: Tensor, block: Block) -> Tensor:
     # The product with a matrix (heads C', 2 heads) reads the rows once for all scores.
     columns = [(weights.transpose(0, 1).transpose(1, 2) * heads).flatten(0, 1) for weights in (conv.att_src, conv.att_dst)]
     of_source, of_own = (hidden @ torch.cat(columns, 1)).chunk(2, 1)
-    scores = F.leaky_relu(of_source[edges.source] + of_own[edges.destination], conv.negative_slope)
+    scores = F.leaky_relu(lookup(of_source, edges.source) + lookup(of_own, edges.destination), conv.negative_slope)
     return edges.attend(conv, x, hidden, scores)
 
 
