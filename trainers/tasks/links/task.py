@@ -122,6 +122,10 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
         vectors: Tensor = self.table(batch.node_ids.long())
         return vectors
 
+    @property
+    def _inputs_are_features(self) -> bool:
+        return self.table is None and type(self).inputs is LinkPredictor.inputs and not self.normalize_features
+
     def all_inputs(self) -> Tensor | None:
         """Return the embeddings (V, C) of all nodes; None if these have features."""
         return None if self.table is None else self.table.weight
