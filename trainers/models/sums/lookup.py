@@ -14,4 +14,4 @@ def lookup(x: Tensor, index: Tensor) -> Tensor:
     """
     if x.is_cuda or torch.compiler.is_compiling():
         return x[index.long()]
-    return x.index_select(0, index.flatten()).unflatten(0, index.shape)
+    return x.index_select(0, index.flatten()).view(*index.shape, x.shape[1])
