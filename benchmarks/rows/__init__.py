@@ -103,20 +103,17 @@ def ways(batch: MiniBatch, table: Array, workspace: Workspace) -> tuple[Callable
     block, ids, width = batch.blocks[0], batch.node_ids.numpy(), table.shape[1]
     indptr, indices = block.indptr.numpy(), block.indices.numpy()
     x, joined = np.empty((block.num_src, width), table.dtype), np.empty((block.num_dst, 2 * width + 8), table.dtype)
-    places, own = np.empty(block.num_edges, ids.dtype), np.empty((block.num_dst, width), table.dtype)
 
-    def add(indices: Array, rows: Array, with_own: bool) -> None:
-        share(partial(sum_rows, indptr, indices, None, rows, True, with_own, joined), block.num_dst, block.num_edges * width)
+    def add(rows: Array, ids: Array | None) -> None:
+        share(partial(sum_rows, indptr, indices, None, rows, ids, True, True, joined), block.num_dst, block.num_edges * width)
 
     def gathered() -> tuple[Array, Array]:
         gather_rows(table, ids, x, workspace)
-        add(indices, x, True)
+        add(x, None)
         return joined[:, :width], joined[:, width : 2 * width]
 
     def from_table() -> tuple[Array, Array]:
-        np.take(ids, indices, out=places)
-        add(places, table, False)
-        gather_rows(table, ids[: block.num_dst], own, workspace)
-        return joined[:, :width], own
+        add(table, ids)
+        return joined[:, :width], joined[:, width : 2 * width]
 
     return gathered, from_table

@@ -20,13 +20,14 @@ from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.schedule import StepSchedule
 from hoptrain.engine.store import check_unchanged
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
+from hoptrain.samplers.batch.table_batch import TableBatch, TableRows, is_summable
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_distinct, check_nodes
 from hoptrain.samplers.hetero import BaseHeteroSampler
 from hoptrain.samplers.loader.check_batch import prepared
 from hoptrain.samplers.loader.cores import rank_and_world_size
 from hoptrain.samplers.loader.epochs import EpochLoader
-from hoptrain.samplers.loader.gather import split_columns, with_columns
+from hoptrain.samplers.loader.gather import gather_rows, split_columns, with_columns
 from hoptrain.samplers.loader.maker import BatchHooks, BatchMaker, DeviceOptions, workspace_on
 from hoptrain.samplers.loader.task import SampleTask
 
@@ -99,6 +100,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
         pin_memory: bool = False,
         feature_cache: str | None = None,
         prefetch_steps: int | None = None,
+        gather_on_read: bool = False,
         schedule: StepSchedule | None = None,
     ) -> None:
         """Check the arguments; no process is started yet.
@@ -124,6 +126,7 @@ class SampleLoader(EpochLoader[SomeBatch]):
             pin_memory: pin the queue's memory, so that ``batch.to("cuda")`` overlaps with the training.
             feature_cache: read features from files, with a cache of this size on each machine: bytes such as "8GiB", or "auto" for the free memory.
             prefetch_steps: with ``feature_cache``, number of future steps whose rows are planned; by default 256. 0 if batches depend on the training.
+            gather_on_read: gather features when ``batch.x`` is first read. Layers that sum rows of the table (``TableBatch.table_rows``) then need no copy.
             schedule: items and address of each batch, instead of the arguments from ``split`` to ``world_size``; ``sampler`` must be prepared.
 
         Raises:
@@ -136,6 +139,9 @@ class SampleLoader(EpochLoader[SomeBatch]):
         super().__init__(schedule, num_workers)
         self.task, self._columns = _task_on(data, sampler, schedule, workspace)
         self._cache_options, self._folder = _feature_cache_options(self.task, feature_cache, prefetch_steps), data.path
+        if gather_on_read:
+            _check_gather_on_read(sampler.stores_of(data).get("x"), num_workers, workspace.device, bool(self._cache_options))
+            self.task.gathers_x = False
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         if self._folder is not None:
@@ -175,7 +181,19 @@ class SampleLoader(EpochLoader[SomeBatch]):
         """Build the batch from its header and the arrays of its queue slot."""
         check_whole(self._files)  # a truncated file reads as zeros up to the end of its last page
         arrays, header = made
-        return header.filled(with_columns(arrays, self._columns)).out_of(self.task.sampler.graph_of(self.task.graph))
+        rows = None if self.task.gathers_x else arrays.pop("x")
+        batch = header.filled(with_columns(arrays, self._columns)).out_of(self.task.sampler.graph_of(self.task.graph))
+        return batch if rows is None else self._with_table(batch, rows)
+
+    def _with_table(self, batch: Any, out: Array) -> TableBatch:
+        """Return the batch with features that are gathered into ``out`` when they are read."""
+        table, workspace = self.task.stores["x"], self.task.workspace
+
+        def gather(number: int) -> Array:
+            gather_rows(table, batch.node_ids[:number], out[:number], workspace)
+            return out[:number]
+
+        return TableBatch.of(batch, TableRows(table, batch.node_ids, gather))
 
     @property
     def hit_rates(self) -> HitRates | None:
@@ -204,6 +222,15 @@ def _feature_cache_options(task: SampleTask, feature_cache: str | None, prefetch
     from hoptrain.samplers.loader.feature_cache import cache_options
 
     return cache_options(task, feature_cache, prefetch_steps)
+
+
+def _check_gather_on_read(x: Any, num_workers: int, device: str, has_cache: bool) -> None:
+    """Raise InputError if batches are not made in this process, on the CPU, with features whose rows a model can sum."""
+    if num_workers or device != "cpu" or has_cache or not is_summable(x):
+        raise InputError(
+            f"gather_on_read with num_workers {num_workers}, device {device} and features {type(x).__name__} {getattr(x, 'dtype', '')}: it needs "
+            "num_workers=0, device cpu, no feature_cache, and features (V, F) of float32 in one array; leave gather_on_read out"
+        )
 
 
 def _arrays_of(task: SampleTask) -> list[Array]:

@@ -43,6 +43,7 @@ class SampleTask:
         receiver: receiver of batches that were sampled by the process that fills the feature cache; None without one. Batches that it has not kept are
             sampled here, as are those of ``rehearse``.
         edges: files of the graph's edges, if these do not fit in memory.
+        gathers_x: False if the memory of the rows ``x`` is left undefined, and whoever reads them gathers them.
     """
 
     graph: Any
@@ -53,6 +54,7 @@ class SampleTask:
     is_checked: bool = False
     receiver: BatchReceiver | None = None
     edges: EdgeFiles | None = None
+    gathers_x: bool = True
 
     def rehearse(self, epoch: int) -> int:
         """Make the first batch of an epoch on the CPU and return its size in bytes. Workers that start later load the compiled kernels from disk."""
@@ -77,7 +79,8 @@ class SampleTask:
         out = allocate([*specs, *_specs_of(rows)])
         for name, array in structure.items():
             out[name][...] = array
-        gather_all([(store, ids, out[name]) for name, store, ids in rows if isinstance(store, np.ndarray)], self.workspace)
+        now = [(store, ids, out[name]) for name, store, ids in rows if isinstance(store, np.ndarray) and (self.gathers_x or name != "x")]
+        gather_all(now, self.workspace)
         for name, store, ids in rows:
             if not isinstance(store, np.ndarray):
                 store.gather(ids, out[name], run, step, self.workspace)

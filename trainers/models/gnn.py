@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hoptrain.engine import InputError
 from hoptrain.engine.errors import check_choice, explain_keywords
 from hoptrain.samplers import Block
+from hoptrain.samplers.batch.table_batch import TableRows
 from hoptrain.trainers.models.edge_layers import NEED_EDGE_FEATURES, OF_EDGES, WITH_HEADS
 from hoptrain.trainers.models.features import Standardize
 from hoptrain.trainers.models.layers import Arch, Dropout, relu_dropout
@@ -97,26 +98,36 @@ class GNN(nn.Module):
         self.input_dropout: Dropout = Dropout(input_dropout)
         self.standardize: nn.Module = Standardize(in_channels) if standardize_features else nn.Identity()
 
-    def forward(self, x: Tensor, blocks: Sequence[Block], degrees: Tensor) -> Tensor:
+    def forward(self, x: Tensor | TableRows, blocks: Sequence[Block], degrees: Tensor) -> Tensor:
         """Compute the logits of the last block's destinations.
 
         Args:
-            x: float features (S, F) of the input nodes.
+            x: float features (S, F) of the input nodes; ``TableRows`` if the model ``sums_table_rows``.
             blocks: one block per layer, outermost first.
             degrees: in-degrees (S,) of the input nodes in the whole graph.
 
         Returns:
             Logits (B, out_channels).
         """
+        made: Any = x
         for i, block in enumerate(blocks):
-            x = self.layer(i, x, block, degrees[: block.num_src])
-        return x
+            made = self.layer(i, made, block, degrees[: block.num_src])
+        out: Tensor = made
+        return out
 
-    def layer(self, i: int, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
+    @property
+    def sums_table_rows(self) -> bool:
+        """True if the first layer can sum rows of the feature table: nothing changes a feature, wraps or observes the layer before that."""
+        layers = [self, *self.layers]
+        is_observed = "layer" in vars(self) or any(layer._forward_pre_hooks or layer._forward_hooks for layer in layers)
+        is_changed = not isinstance(self.standardize, nn.Identity) or self.input_dropout.p > 0
+        return getattr(self.layers[0], "sums_table_rows", False) and not is_observed and not is_changed
+
+    def layer(self, i: int, x: Tensor | TableRows, block: Block, degrees: Tensor) -> Tensor:
         """Apply layer ``i`` with the activation and dropout of its inputs, and normalisation: (num_src, C) in, (num_dst, C') out."""
-        x = self._activated(x) if i else self.input_dropout(self.standardize(x))
-        x = self.layers[i](x, block, degrees)
-        return self.norms[i](x) if i < len(self.norms) else x
+        rows: Any = x if isinstance(x, TableRows) else self._activated(x) if i else self.input_dropout(self.standardize(x))
+        out: Tensor = self.layers[i](rows, block, degrees)
+        return self.norms[i](out) if i < len(self.norms) else out
 
     def _activated(self, x: Tensor) -> Tensor:
         if isinstance(self.activation, nn.ReLU):

@@ -12,9 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hoptrain.samplers import Block
+from hoptrain.samplers.batch.table_batch import TableRows
 from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_pyg_files
 from hoptrain.trainers.models.layers import Arch, dropout, gcn_weights, mean_weights, refuse_weights
-from hoptrain.trainers.models.sums import aggregate, aggregate_joined, aggregate_with_own, joined_weight, joins, narrows_first
+from hoptrain.trainers.models.sums import (
+    aggregate,
+    aggregate_joined,
+    aggregate_with_own,
+    joined_weight,
+    joins,
+    lookup,
+    narrows_first,
+    sums_in_table,
+)
 
 
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
@@ -26,19 +36,26 @@ def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) 
 class SAGELayer(nn.Module):
     """A GraphSAGE layer with the mean aggregator (Hamilton, Ying, Leskovec 2017)."""
 
+    sums_table_rows = True
+
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
         self.lin_l, self.lin_r = nn.Linear(in_channels, out_channels), nn.Linear(in_channels, out_channels, bias=False)
         _draw_again(self.lin_l, self.lin_r)
 
-    def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
-        """Compute the outputs (num_dst, C') of one block, from the mean over its edges, or from an estimate of the mean if edges have weights."""
+    def forward(self, x: Tensor | TableRows, block: Block, degrees: Tensor) -> Tensor:
+        """Compute the outputs (num_dst, C') of one block, from the mean over its edges, or from an estimate of the mean if edges have weights.
+
+        Rows ``x`` (num_src, C) of a table are summed there if that is faster (``sums_in_table``); otherwise they are gathered.
+        """
+        if isinstance(x, TableRows) and not sums_in_table(block):
+            x = x.gathered()
         weights = None if block.weights is None else mean_weights(block, degrees)
         reduce: Literal["sum", "mean"] = "mean" if weights is None else "sum"
-        if weights is None and narrows_first(block, x.shape[1], self.lin_l.out_features):
-            mine, own = self._narrow(x, block.num_dst)
+        if weights is None and narrows_first(block, self.lin_l.in_features, self.lin_l.out_features):
+            mine, own = self._narrow(x.gathered() if isinstance(x, TableRows) else x, block.num_dst)
             out = aggregate(block, mine, reduce="mean") + self.lin_l.bias + own
-        elif joins(x, weights) and x.shape[1] <= self.lin_l.out_features:
+        elif joins(x, weights) and self.lin_l.in_features <= self.lin_l.out_features:
             # One product of joined rows: its outputs are written once, and the backward pass reads their gradient once.
             out = F.linear(
                 aggregate_joined(block, x, weights, reduce), joined_weight(self.lin_l.weight, self.lin_r.weight, self.lin_l.bias)
@@ -132,7 +149,7 @@ def attend(conv: Any, x: Tensor, block: Block) -> Tensor:
     # The product with a matrix (heads C', 2 heads) reads the rows once for all scores.
     columns = [(weights.transpose(0, 1).transpose(1, 2) * heads).flatten(0, 1) for weights in (conv.att_src, conv.att_dst)]
     of_source, of_own = (hidden @ torch.cat(columns, 1)).chunk(2, 1)
-    scores = F.leaky_relu(of_source[edges.source] + of_own[edges.destination], conv.negative_slope)
+    scores = F.leaky_relu(lookup(of_source, edges.source) + lookup(of_own, edges.destination), conv.negative_slope)
     return edges.attend(conv, x, hidden, scores)
 
 

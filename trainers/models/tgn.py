@@ -12,6 +12,7 @@ from torch_geometric.nn.models.tgn import IdentityMessage, LastAggregator, TGNMe
 
 from hoptrain.engine import InputError
 from hoptrain.samplers import MiniBatch
+from hoptrain.trainers.models.sums import lookup
 
 
 class EventTensors(NamedTuple):
@@ -143,5 +144,5 @@ class TGN(nn.Module):
         edge_attr = torch.cat([since, memory.events.messages[events]], dim=1)
         x = self.attention((x, x[: batch.num_seeds]), edges, edge_attr)
         source, destination = batch.extra["pairs"].long()
-        scores: Tensor = self.last((self.source(x)[source] + self.destination(x)[destination]).relu())
+        scores: Tensor = self.last((lookup(self.source(x), source) + lookup(self.destination(x), destination)).relu())
         return scores[:, 0]

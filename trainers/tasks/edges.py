@@ -20,6 +20,7 @@ from hoptrain.samplers.batch.transfer import as_tensor
 from hoptrain.trainers.metrics.own import AnyMetric
 from hoptrain.trainers.models.decoders import PairMLP
 from hoptrain.trainers.models.ranks import MOST_NUMBERS
+from hoptrain.trainers.models.sums import lookup
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask
 from hoptrain.trainers.tasks.labelled import LabelMixin
@@ -241,7 +242,7 @@ class EdgePredictor(LabelMixin, GraphTask):
         """Return outputs (N, C) for the edges ``ids`` (N,), whose ends have the embeddings in the rows ``pairs`` (2, N) of ``vectors``."""
         attr = self._datamodule.data.edge_attr
         features = [] if attr is None else [as_tensor(np.take(attr, ids, axis=0)).to(self.device).float()]
-        outputs: Tensor = self.decoder(*vectors[pairs], *features)
+        outputs: Tensor = self.decoder(*lookup(vectors, pairs), *features)
         return outputs
 
     def _labels_of(self, ids: Array) -> Tensor:

@@ -17,6 +17,7 @@ from hoptrain.engine import Dataset, InputError
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.samplers.batch.minibatch import SampledBatch
+from hoptrain.samplers.batch.table_batch import TableBatch
 from hoptrain.trainers.feedback import Apply, Feedback, feedback_for
 from hoptrain.trainers.metrics.own import AnyLoss
 from hoptrain.trainers.models import GNN
@@ -170,6 +171,18 @@ class GraphTask(ExactTask):
                 standardize.fit(data.x, data.splits.get("train", np.arange(data.num_seed_nodes)))
             asked = feedback_for(module.sampler, self.model, data, normalize=self.normalize_features)
             self.feedback = nn.ModuleDict(asked).to(self.device)
+            module.gathers_on_read = self._sums_table_rows
+
+    @property
+    def _sums_table_rows(self) -> bool:
+        """True if training needs no copy of the features, since the first layer sums rows of the table."""
+        is_plain = self._inputs_are_features and not self.feedback
+        return is_plain and self.training and isinstance(self.model, GNN) and self.model.sums_table_rows
+
+    @property
+    def _inputs_are_features(self) -> bool:
+        """True if ``inputs`` returns the features as they are stored."""
+        return type(self).inputs is GraphTask.inputs and not self.normalize_features
 
     @property
     def reads_edges(self) -> bool:
@@ -195,7 +208,8 @@ class GraphTask(ExactTask):
     def forward(self, batch: MiniBatch) -> Tensor:
         """Compute the outputs (B, C) for the seeds of a batch."""
         self._warn_of_weights(batch)
-        x, degrees = self.inputs(batch), self.degrees[batch.node_ids.long()]
+        x: Any = batch.table_rows if isinstance(batch, TableBatch) and self._sums_table_rows else None
+        x, degrees = self.inputs(batch) if x is None else x, self.degrees[batch.node_ids.long()]
         apply: Apply = partial(apply_model, self.model, self.forward_inputs)
         # The feedback of the inner sampler wraps first, since it may replace the model.
         for feedback in reversed(self._feedback() if self.training else []):

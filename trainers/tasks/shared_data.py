@@ -25,6 +25,7 @@ from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.engine.schedule import StepSchedule
 from hoptrain.samplers import SampleLoader, Sampler, WeightedSeedSampler
+from hoptrain.samplers.batch.table_batch import is_summable
 from hoptrain.samplers.checks import check_distinct
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.wrappers.weighted import class_shares
@@ -251,9 +252,11 @@ class SampledDataModule(SharedDataModule):
         sampler: the sampling algorithm.
         eval_sampler: the sampling algorithm of validation, test and predict; None for node ids.
         of_vertices: whether examples are nodes, so that ``eval_sampler`` applies.
+        gathers_on_read: whether batches made in this process gather their features when ``x`` is first read; the task sets it before training.
     """
 
     of_vertices: ClassVar[bool] = False
+    gathers_on_read: bool = False
 
     def __init__(
         self,
@@ -336,8 +339,10 @@ class SampledDataModule(SharedDataModule):
         options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "pin_memory": pin_memory}
         options |= {"rank": rank, "world_size": world_size} | self._feed_options
         options["device"] = _sampler_device(options["device"], gpu, self.num_workers)
-        loader: EpochLoader[Any] = self.from_strategy("make_loader", SampleLoader)(self.data, self.sampler, **options)
-        return loader
+        make: Callable[..., EpochLoader[Any]] = self.from_strategy("make_loader", SampleLoader)
+        if self.gathers_on_read and make is SampleLoader and gpu is None and not self.num_workers and options["feature_cache"] is None:
+            options["gather_on_read"] = is_summable(self.data.x)
+        return make(self.data, self.sampler, **options)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the training loop and the sampler's state, for a checkpoint."""

@@ -17,7 +17,7 @@ from torch_geometric.nn.dense.linear import Linear
 from hoptrain.pyg.nn.neighbours import Neighbours, reduction_of
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.pyg_layers import AttentionEdges, attend
-from hoptrain.trainers.models.sums import narrows_first
+from hoptrain.trainers.models.sums import lookup, narrows_first
 from hoptrain.trainers.models.sums.edge_index import SampledEdges, changes
 
 
@@ -152,7 +152,7 @@ class GATv2Conv(pyg.GATv2Conv):
         """Compute the outputs (num_dst, C') for the sources' rows ``x`` (num_src, C) of a block."""
         hidden, edges = self.lin_l(x), AttentionEdges.of(self, block)
         own = hidden if self.share_weights else self.lin_r(x[: block.num_dst])
-        pairs = F.leaky_relu(hidden[edges.source] + own[edges.destination], self.negative_slope)
+        pairs = F.leaky_relu(lookup(hidden, edges.source) + lookup(own, edges.destination), self.negative_slope)
         scores = (pairs.view(len(pairs), self.heads, -1) * self.att).sum(-1)
         return edges.attend(self, x, hidden, scores)
 

@@ -16,14 +16,15 @@ _LINE_BYTES = 64
 
 
 @cpu_kernel
-def sum_rows(indptr, indices, factors, x, mean, with_own, out, first, last):
+def sum_rows(indptr, indices, factors, x, ids, mean, with_own, out, first, last):
     """Write the sums of destinations [first, last) into the first C columns of ``out``.
 
     Args:
         indptr: offsets (num_dst + 1,) of the destinations' edges.
         indices: sources (M,) of the edges.
         factors: factors (M,) of the edges' rows, of the dtype of ``x``, or None.
-        x: rows (num_src, C), float32 or float64.
+        x: rows (num_src, C), float32 or float64; with ``ids``, a table (V, C).
+        ids: rows (num_src,) of the table that are the sources' rows, or None.
         mean: divide each sum by its number of edges.
         with_own: also write the destination's own row into columns C to 2 C, 1 into column 2 C, and 0 into the others.
         out: output (num_dst, C), or (num_dst, at least 2 C + 1) with ``with_own``, of the dtype of ``x``.
@@ -35,15 +36,15 @@ def sum_rows(indptr, indices, factors, x, mean, with_own, out, first, last):
     for destination in range(first, last):
         begin, end = np.int64(indptr[destination]), np.int64(indptr[destination + 1])
         if prefetches:
-            _prefetch_rows(indices, words, columns, line, min(begin + _LEAD, of_last), min(end + _LEAD, begin + _MOST_ROWS, of_last))
+            _prefetch_rows(indices, ids, words, columns, line, min(begin + _LEAD, of_last), min(end + _LEAD, begin + _MOST_ROWS, of_last))
         sums = out[destination, :columns]
-        _add_edges(indices, factors, x, begin, end, sums)
+        _add_edges(indices, factors, x, ids, begin, end, sums)
         if mean and end > begin:
             number = x.dtype.type(end - begin)
             for column in range(columns):
                 sums[column] /= number
         if with_own:
-            own, row = out[destination, columns:], x[destination]
+            own, row = out[destination, columns:], x[destination if ids is None else ids[destination]]
             for column in range(columns):
                 own[column] = row[column]
             own[columns:] = 0
@@ -67,7 +68,7 @@ def sum_gradients(indptr, indices, factors, of_sums, of_own, own_column, by_x, f
     """
     for source in range(first, last):
         row = by_x[source]
-        _add_edges(indices, factors, of_sums, indptr[source], indptr[source + 1], row)
+        _add_edges(indices, factors, of_sums, None, indptr[source], indptr[source + 1], row)
         if source < len(of_own):
             own = of_own[source, own_column:]
             for column in range(len(row)):
@@ -75,10 +76,10 @@ def sum_gradients(indptr, indices, factors, of_sums, of_own, own_column, by_x, f
 
 
 @numba.njit
-def _prefetch_rows(indices, words, columns, line, first, last):
+def _prefetch_rows(indices, ids, words, columns, line, first, last):
     """Prefetch the rows of edges [first, last), each of ``columns`` numbers. A cache line holds ``line`` of them."""
     for edge in range(first, last):
-        begin = np.int64(indices[edge]) * columns
+        begin = np.int64(indices[edge] if ids is None else ids[indices[edge]]) * columns
         column = 0
         while column < columns:  # ``range`` would divide by ``line``
             prefetch_many(words, begin + column)
@@ -87,7 +88,7 @@ def _prefetch_rows(indices, words, columns, line, first, last):
 
 
 @numba.njit
-def _add_edges(indices, factors, rows, begin, end, out):
+def _add_edges(indices, factors, rows, ids, begin, end, out):
     """Write the sum of the rows of edges [begin, end) into ``out`` (C,), which may be shorter than the rows.
 
     Four edges are added in one loop over the columns, so that the processor fetches four rows from memory at the same time.
@@ -95,7 +96,10 @@ def _add_edges(indices, factors, rows, begin, end, out):
     out[:] = 0
     edge = begin
     while edge + 4 <= end:
-        a, b, c, d = rows[indices[edge]], rows[indices[edge + 1]], rows[indices[edge + 2]], rows[indices[edge + 3]]
+        of_a, of_b, of_c, of_d = indices[edge], indices[edge + 1], indices[edge + 2], indices[edge + 3]
+        if ids is not None:
+            of_a, of_b, of_c, of_d = ids[of_a], ids[of_b], ids[of_c], ids[of_d]
+        a, b, c, d = rows[of_a], rows[of_b], rows[of_c], rows[of_d]
         if factors is not None:
             f, g, h, i = factors[edge], factors[edge + 1], factors[edge + 2], factors[edge + 3]
             for column in range(len(out)):
@@ -105,7 +109,7 @@ def _add_edges(indices, factors, rows, begin, end, out):
                 out[column] = (((out[column] + a[column]) + b[column]) + c[column]) + d[column]
         edge += 4
     while edge < end:
-        a = rows[indices[edge]]
+        a = rows[indices[edge] if ids is None else ids[indices[edge]]]
         factor = rows.dtype.type(1) if factors is None else factors[edge]
         for column in range(len(out)):
             out[column] += factor * a[column]

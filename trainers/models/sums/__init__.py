@@ -1,5 +1,14 @@
 """Sums and means over the edges of a block, which all layers use for aggregation, on the CPU and on GPUs."""
 
-from hoptrain.trainers.models.sums.aggregate import aggregate, aggregate_joined, aggregate_with_own, joined_weight, joins, narrows_first
+from hoptrain.trainers.models.sums.aggregate import (
+    aggregate,
+    aggregate_joined,
+    aggregate_with_own,
+    joined_weight,
+    joins,
+    narrows_first,
+    sums_in_table,
+)
+from hoptrain.trainers.models.sums.lookup import lookup
 
-__all__ = ["aggregate", "aggregate_joined", "aggregate_with_own", "joined_weight", "joins", "narrows_first"]
+__all__ = ["aggregate", "aggregate_joined", "aggregate_with_own", "joined_weight", "joins", "lookup", "narrows_first", "sums_in_table"]

@@ -9,11 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hoptrain.samplers import Block
+from hoptrain.samplers.batch.table_batch import TableRows
 from hoptrain.trainers.models.sums.on_host import CONSTANT, joined_on_host, sums_on_host
 from hoptrain.trainers.models.sums.weighted_on_host import weighted_sums_on_host
 
 _ADDITION = 8
 """Cost of adding one value of a neighbour, in multiplications of a dense product. It is high, since the value is read from a random address in memory."""
+_EDGES_PER_ROW = 2
+"""Most edges per row for which sums read the feature table itself: with 1.3 a step of GraphSAGE took 0.92 of its time, with 3 it took 1.03 (``bench rows``)."""
 
 
 def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
@@ -39,15 +42,15 @@ def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Li
 
 
 def aggregate_with_own(
-    block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum"
+    block: Block, x: Tensor | TableRows, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum"
 ) -> tuple[Tensor, Tensor]:
     """Return ``aggregate`` and the destinations' own rows of ``x``, both (num_dst, C). On a CPU, the gradients of both share one buffer."""
-    if joins(x, weights):
+    if isinstance(x, TableRows) or joins(x, weights):
         return sums_on_host(block, x, weights, mean=reduce == "mean")
     return aggregate(block, x, weights, reduce), x[: block.num_dst]
 
 
-def aggregate_joined(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
+def aggregate_joined(block: Block, x: Tensor | TableRows, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
     """Return both results of ``aggregate_with_own`` and ``CONSTANT`` columns, 1 and zeros, side by side: (num_dst, 2 C + CONSTANT).
 
     ``joins(x, weights)`` must be true. One product with ``joined_weight`` then computes a layer's outputs with their bias.
@@ -60,8 +63,10 @@ def joined_weight(of_sums: Tensor, of_own: Tensor, bias: Tensor) -> Tensor:
     return torch.cat([of_sums, of_own, F.pad(bias[:, None], (0, CONSTANT - 1))], 1)
 
 
-def joins(x: Tensor, weights: Tensor | None) -> bool:
+def joins(x: Tensor | TableRows, weights: Tensor | None) -> bool:
     """Return whether one pass over the edges writes the sums beside the destinations' own rows: on a CPU, with one weight per edge or none."""
+    if isinstance(x, TableRows):
+        return True
     on_host = x.dtype in (torch.float32, torch.float64) and not x.is_cuda and not torch.compiler.is_compiling()
     return on_host and not (weights is not None and _is_for_weighted(weights))
 
@@ -79,6 +84,14 @@ def _plain_sums(block: Block, x: Tensor, weights: Tensor | None, reduce: Literal
         rows = rows * (weights[:, None] if weights.dim() == 1 else weights.repeat_interleave(x.shape[1] // weights.shape[1], 1))
     out = rows.new_zeros(block.num_dst, x.shape[1]).index_add(0, owner, rows)
     return out if reduce == "sum" else out / degrees.clamp(min=1)[:, None]
+
+
+def sums_in_table(block: Block) -> bool:
+    """Return whether summing rows of the feature table itself is less work than gathering the sources' rows and summing those.
+
+    Gathering reads each row once and writes it next to the others. So it is faster if many edges share a row.
+    """
+    return block.num_edges <= _EDGES_PER_ROW * block.num_src
 
 
 def narrows_first(block: Block, in_channels: int, out_channels: int) -> bool:

@@ -16,6 +16,7 @@ from hoptrain.samplers import HeteroMiniBatch, MiniBatch
 from hoptrain.trainers.metrics.own import AnyMetric
 from hoptrain.trainers.models.decoders import DecoderName
 from hoptrain.trainers.models.hetero.layers import HeteroArch
+from hoptrain.trainers.models.sums import lookup
 from hoptrain.trainers.tasks import TASKS
 from hoptrain.trainers.tasks.graph_task import GraphTask, HeteroTask
 from hoptrain.trainers.tasks.linked import LinkTaskMixin, Loss
@@ -121,6 +122,10 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
         vectors: Tensor = self.table(batch.node_ids.long())
         return vectors
 
+    @property
+    def _inputs_are_features(self) -> bool:
+        return self.table is None and type(self).inputs is LinkPredictor.inputs and not self.normalize_features
+
     def all_inputs(self) -> Tensor | None:
         """Return the embeddings (V, C) of all nodes; None if these have features."""
         return None if self.table is None else self.table.weight
@@ -128,7 +133,7 @@ class LinkPredictor(LinkTaskMixin, GraphTask):
     def pair_scores(self, batch: MiniBatch) -> Tensor:
         """Return the logits (P,) of a mini-batch's pairs."""
         vectors = self.check_outputs(self(batch), batch.num_seeds, self.hparams["out_channels"])
-        scores: Tensor = self.decoder(*vectors[batch.extra["pairs"].long()])
+        scores: Tensor = self.decoder(*lookup(vectors, batch.extra["pairs"]))
         return scores
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:  # type: ignore[override]
@@ -255,7 +260,7 @@ class HeteroLinkPredictor(LinkTaskMixin, HeteroTask):
         for number, ((kind, _, other), decoder) in enumerate(zip(self._relations, self.decoders, strict=True)):
             order.append(torch.nonzero(own == number)[:, 0])
             source, destination = pairs[:, order[-1]]
-            parts.append(decoder(vectors[kind][source], vectors[other][destination]))
+            parts.append(decoder(lookup(vectors[kind], source), lookup(vectors[other], destination)))
         return torch.cat(parts)[torch.argsort(torch.cat(order))]
 
     def infer(self, nodes: Array) -> Tensor:
