@@ -1,9 +1,12 @@
 """Is the first layer faster if it sums rows of the feature table itself, so that the batch's rows are not gathered (FuseSampleAgg, arXiv 2511.13645)?
 
 Both ways compute the input of GraphSAGE's first product on the CPU: the means over the edges and the destinations' own rows. ``gathered_ms`` is the CPU time
-of gathering the features of all input nodes and of summing these rows, as in a training. ``table_ms`` is that of summing rows of the table by global ids,
-and of gathering the own rows. ``ratio`` is the second over the first, the median over rounds in which both ways alternate. Before each, other data
-evict the features from the caches. ``gathered_mb`` and ``table_mb`` are the bytes that each way reads and writes, if no row is cached.
+of gathering the features of all input nodes and of summing these rows. ``table_ms`` is that of summing rows of the table by global ids. ``ratio`` is
+the second over the first, the median over rounds in which both ways alternate. Before each, other data evict the features from the caches.
+``gathered_mb`` and ``table_mb`` are the bytes that each way reads and writes, if no row is cached.
+
+With ``--hidden``, ``step_gathered_ms`` and ``step_table_ms`` are CPU times of whole training steps, and ``step_ratio`` is their ratio. The layer reads
+the table only where few edges share a row (``sums_in_table``), and gathers otherwise.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import numpy as np
 
 from hoptrain.benchmarks.common import options
 from hoptrain.benchmarks.common.harness import Result
+from hoptrain.benchmarks.rows.steps import step_times
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers import MiniBatch, Workspace
 
@@ -40,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--scale", type=float, help="size relative to the original, in (0, 1] (default 0.05, of arxiv 1, with --quick 0.02)")
     add("--root", type=Path, metavar="DIR", help="folder that holds data sets")
     add("--batch-size", type=int, default=1024, metavar="B", help="seeds of a mini-batch (default 1024)")
+    add("--hidden", type=int, metavar="C", help="also time training steps with this number of hidden channels")
     add("--rounds", type=int, metavar="R", help="timed rounds, after the warm-up (default 7, with --quick 3)")
     options.add_threads(parser)
 
@@ -68,8 +73,12 @@ def _measure(name: str, threads: list[int], args: argparse.Namespace) -> list[di
         torch.set_num_threads(number)
         gathered, from_table = _times([ways(batch, table, Workspace(number)) for batch in batches], options.num_rounds(args))
         times = {"gathered_ms": float(np.median(gathered)), "table_ms": float(np.median(from_table))}
-        ratio = float(np.median(from_table / gathered))
-        records.append({"graph": name, "threads": number, **count(batches[0], table), **times, "ratio": ratio})
+        times["ratio"] = float(np.median(from_table / gathered))
+        if args.hidden:
+            steps = step_times(data, fanouts, args.batch_size, args.hidden, options.num_rounds(args))
+            times |= {"step_gathered_ms": float(np.median(steps[0])), "step_table_ms": float(np.median(steps[1]))}
+            times["step_ratio"] = float(np.median(steps[1] / steps[0]))
+        records.append({"graph": name, "threads": number, **count(batches[0], table), **times})
     torch.set_num_threads(before)
     return records
 
