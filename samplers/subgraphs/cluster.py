@@ -124,7 +124,9 @@ class ClusterSampler(SubgraphSampler):
 
 def no_seed_in(items: Array) -> InputError:
     """Return the error for clusters without a node of the split."""
-    return InputError(f"clusters {items.tolist()} contain none of the nodes to train on: choose among sampler.items(graph, seeds), the clusters that do")
+    return InputError(
+        f"clusters {items.tolist()} contain none of the nodes to train on: choose among sampler.items(graph, seeds), the clusters that do"
+    )
 
 
 def partition(graph: Graph, num_clusters: int) -> Array:

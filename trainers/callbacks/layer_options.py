@@ -42,7 +42,9 @@ class LayerOption(Callback):
         self._models = [model for model in module.modules() if isinstance(model, LayerwiseModule) and model.num_layers]
         self._was_called = False
         if not self._models:
-            raise InputError(f"{name} with {type(module).__name__}: its model must have layer(i, x, ...) and num_layers; add them, or leave {name} out")
+            raise InputError(
+                f"{name} with {type(module).__name__}: its model must have layer(i, x, ...) and num_layers; add them, or leave {name} out"
+            )
         if hasattr(trainer.strategy, "plan"):
             raise InputError(
                 f"{name} with a pipeline: they cannot be combined; leave {name} out, and raise the number of chunks to save memory"
