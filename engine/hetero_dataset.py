@@ -238,6 +238,6 @@ def _seed_type(name: str, labelled: list[str], seed_type: str | None) -> str:
     """Return the given seed type, or the only type with labels."""
     if seed_type is None and len(labelled) != 1:
         raise InputError(
-            f"{name}: labels of {', '.join(labelled) or 'no type'}: the nodes of one type are trained on; name it with seed_type"
+            f"{name}: labels of {', '.join(labelled) or 'no type'}: models are trained on the nodes of one type; name it with seed_type"
         )
     return seed_type or labelled[0]

@@ -206,7 +206,7 @@ def private_folder(path):
         status = folder.lstat()  # lstat: a link that was put here meanwhile has mode 0o777 and is rejected below
         is_shared = status.st_mode & 0o022 and (folder == path or not status.st_mode & stat.S_ISVTX)
         if is_shared or status.st_uid not in (0, os.getuid()):
-            raise PermissionError(f"{folder} can be changed by others")
+            raise PermissionError(f"{folder} can be changed by other users")
     if not os.access(path, os.W_OK | os.X_OK):
         raise PermissionError(f"the cache folder {path} cannot be written")
     return path

@@ -88,7 +88,7 @@ def parse_grid(content: Any, make: Callable[..., C], name: str) -> Grid[C]:
     common, rounds, limit = content.get("all") or {}, content.get("rounds", 3), content.get("limit", 300)
     if type(rounds) is not int or type(limit) not in (int, float):
         raise InputError(
-            f"{name} has rounds {rounds!r} and limit {limit!r}: rounds must be an integer of 1 or more, limit a number of seconds; give such numbers"
+            f"{name} has rounds {rounds!r} and limit {limit!r}: rounds must be an integer of 1 or more, limit a number of seconds; change them"
         )
     cells = [_cell(make, common | point, name) for axes in content["grids"] for point in _points(axes, name)]
     return Grid(cells=list(dict.fromkeys(cells)), rounds=rounds, limit=float(limit))

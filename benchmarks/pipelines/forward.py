@@ -72,7 +72,7 @@ def flow(launch: Launch, chunks: int) -> Flow:
 def _whole(model: Any, chunk: Chunk) -> Tensor:
     x = chunk.x
     if x is None:
-        raise RuntimeError("a chunk has no images: on a single process, every chunk must have its images")
+        raise RuntimeError("a chunk has no images: a single process needs them in every chunk")
     return apply_layers(model, chunk, range(model.num_layers), x)
 
 

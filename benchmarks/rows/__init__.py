@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Time both ways on each graph with each number of threads."""
+    """Time summing rows of the table and summing gathered rows, on each graph with each number of threads."""
     threads = sorted(set(args.threads))
     options.check_threads(threads)
     records = [row for name in args.graphs for row in _measure(name, threads, args)]

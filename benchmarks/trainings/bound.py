@@ -88,7 +88,7 @@ def count_work(blocks: Sequence[Block], widths: Sequence[tuple[int, int]]) -> Wo
     rows = 2 * blocks[0].num_src * widths[0][0]
     for i, (block, (width, out)) in enumerate(zip(blocks, widths, strict=True)):
         narrows = narrows_first(block, width, out)
-        multiplied = block.num_dst + (block.num_src if narrows else block.num_dst)  # own rows, and rows or means of neighbours
+        multiplied = block.num_dst + (block.num_src if narrows else block.num_dst)  # own rows, and the sources' rows or means over them
         products += 2 * multiplied * width * out * (3 if i else 2)
         summed = out if narrows else width
         rows += block.num_edges * summed

@@ -109,7 +109,7 @@ class Events:
         if not 0 < train <= val <= len(self.t):
             raise InputError(
                 f"{self.name}: ends are {train} and {val}: they must satisfy 0 < training <= validation <= {len(self.t):,} events; "
-                "give such numbers"
+                "give the numbers of events up to the end of each"
             )
         return train, val
 

@@ -331,7 +331,7 @@ def edge_classes(path: Path, arrays: Arrays) -> Array | None:
     num_nodes, indices = len(arrays["indptr"]) - 1, arrays["indices"]
     if not len(src) == len(dst) == len(kinds) or not is_integer(kinds.dtype) or kinds.min(initial=0) < 0:
         raise InputError(
-            f"{path}: rel_src, rel_dst and rel_type must be of equal length, with integer classes of 0 or more; write such arrays"
+            f"{path}: rel_src, rel_dst and rel_type must be of equal length, with integer classes of 0 or more; write them again"
         )
     keys = np.repeat(np.arange(num_nodes), np.diff(arrays["indptr"])) * num_nodes + indices
     order = np.argsort(keys)

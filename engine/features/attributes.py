@@ -44,7 +44,9 @@ class Attributes:
         try:
             return np.array([row[found] for row in self._rows])
         except ValueError as error:
-            raise InputError(f"{self._name}: {found} of {self._what}s is not an array ({error}): give each as many numbers") from None
+            raise InputError(
+                f"{self._name}: {found} of {self._what}s is not an array ({error}): give each the same number of values"
+            ) from None
 
     def labels(self, *names: str) -> tuple[Array | None, list[str] | None]:
         """Return labels (N,) or (N, C), -1 for a node without a label, and the names of the classes if labels are texts."""

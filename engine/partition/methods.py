@@ -55,7 +55,7 @@ def check_method(graph: Graph, num_parts: int, method: str) -> None:
     """
     if not 1 <= num_parts <= max(1, graph.num_nodes):
         raise InputError(
-            f"parts is {num_parts}: a graph of {graph.num_nodes:,} nodes can have 1 to {max(1, graph.num_nodes)} partitions; give such a number"
+            f"parts is {num_parts}: a graph of {graph.num_nodes:,} nodes can have 1 to {max(1, graph.num_nodes)} partitions; give a number in this range"
         )
     if method not in METHODS:
         raise InputError(f"method is {method!r}: it must be one of {', '.join(METHODS)}; choose one")

@@ -26,7 +26,7 @@ def check_workers(num_workers: int) -> None:
     if num_workers > MOST_WORKERS_A_CORE * cores:
         raise InputError(
             f"num_workers is {num_workers}: each worker is a process that computes, and this process may use {cores} cores; "
-            f"give at most {MOST_WORKERS_A_CORE} workers a core, best one"
+            f"give at most {MOST_WORKERS_A_CORE} workers a core; one a core is fastest"
         )
 
 

@@ -116,7 +116,7 @@ class SharedRows:
             reserve(fd, size).close()
         except (OSError, MemoryError) as error:
             raise InputError(
-                f"the feature cache needs {size / 2**30:.2f} GiB of memory ({error.__cause__ or error!s}): give a smaller memory, or auto"
+                f"the feature cache needs {size / 2**30:.2f} GiB of memory ({error.__cause__ or error!s}): give a smaller feature_cache, or auto"
             ) from error
         made.path = f"/proc/{os.getpid()}/fd/{fd}"
         return made

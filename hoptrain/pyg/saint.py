@@ -66,7 +66,7 @@ class GraphSAINTSampler(LoaderMixin, DataLoader[Any]):  # type: ignore[misc]  # 
         if num_steps < 1 or sample_coverage < 0:
             raise InputError(
                 f"num_steps is {num_steps} and sample_coverage {sample_coverage}: num_steps must be at least 1 and sample_coverage at least 0; "
-                "give such numbers"
+                "give for instance 5 and 50"
             )
         self.data: Any = data
         self.num_steps: int = num_steps

@@ -5,8 +5,9 @@ CALLS * eighth`` has half ``eighth % 2`` of word ``eighth // 2`` of the call. So
 """
 
 BLOCK = 1024
-"""Number of elements that ``CALLS`` adjacent calls serve."""
+"""Number of elements in a block."""
 CALLS = BLOCK // 8
+"""Number of calls of Philox for a block."""
 
 
 def num_calls(size):

@@ -79,7 +79,7 @@ class Workspace:
             )
         if device == "cpu" and (kernel, placement, gpu, cuda_graphs) != ("auto", "auto", None, True):
             raise InputError(
-                f'kernel={kernel!r}, placement={placement!r}, gpu={gpu} and capture={cuda_graphs} on the CPU: they are for device="cuda"; leave them out'
+                f'kernel={kernel!r}, placement={placement!r}, gpu={gpu} and cuda_graphs={cuda_graphs} on the CPU: they are for device="cuda"; leave them out'
             )
         if device == "cuda" and threads > 1:
             raise InputError(f"threads={threads} on CUDA: one thread launches the kernels; leave it out")

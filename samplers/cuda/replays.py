@@ -53,7 +53,7 @@ class Replays:
         except Exception as error:  # errors of the CUDA driver have no common class
             self._is_on = False
             warnings.warn(
-                f"CUDA graphs: bulks are queued launch by launch, which is slower, since they cannot be captured: {one_line(error)}; set capture=False",
+                f"CUDA graphs: bulks are queued launch by launch, which is slower, since they cannot be captured: {one_line(error)}; set cuda_graphs=False",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -86,7 +86,7 @@ class DistributedPrefetchSampler:
 
 
 def own_columns_of(task: Any, rows: PartitionedFeatures | None) -> OwnColumns | None:
-    """Return this machine's partition of a task's graph, which becomes the graph of the task for rehearsals; None if the graph is not partitioned.
+    """Return this machine's partition of a task's graph, on which the task estimates the size of a batch; None if the graph is not partitioned.
 
     Args:
         task: a ``SampleTask``.

@@ -124,7 +124,9 @@ class ClusterSampler(SubgraphSampler):
 
 def no_seed_in(items: Array) -> InputError:
     """Return the error for clusters without a node of the split."""
-    return InputError(f"clusters {items.tolist()} have none of the nodes to train on: use clusters of sampler.items(graph, seeds)")
+    return InputError(
+        f"clusters {items.tolist()} contain none of the nodes to train on: choose among sampler.items(graph, seeds), the clusters that do"
+    )
 
 
 def partition(graph: Graph, num_clusters: int) -> Array:

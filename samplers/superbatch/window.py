@@ -75,7 +75,7 @@ def _request(batch: GrowingBatch, step: Step[Draws]) -> Request:
 def _take(batch: GrowingBatch, step: Step[Draws], drawn: Drawn) -> Drawn:
     """Turn the sources of drawn edges into local ids; in a block that several hops share, append them to the edges of earlier hops."""
     sources = batch.frontiers[step.relation[0]]
-    sources.forget(sources.num_nodes)  # the batches of a window share a table
+    sources.forget(sources.num_nodes)  # the batches of a window share one relabelling table, which this restores for this batch
     sources.relabel(drawn.sources)
     indptr, edge_ids, indices, weights = drawn
     if step.num_edges:

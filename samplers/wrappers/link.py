@@ -105,7 +105,9 @@ class LinkSampler(LinkSeeds[Graph, MiniBatch]):
             other = "a TemporalSampler" if dst_range is None else "dst_range"
             raise InputError(f'negatives is "pairs" with {other}: a source would be any node, at any time; use "uniform"')
         if dst_range is not None and not (len(dst_range) == 2 and 0 <= dst_range[0] < dst_range[1]):
-            raise InputError(f"dst_range is {dst_range}: it must be a range [begin, end) of nodes, 0 <= begin < end; give such a range")
+            raise InputError(
+                f"dst_range is {dst_range}: it must be a range [begin, end) of nodes, 0 <= begin < end; give for instance (0, 100)"
+            )
         self.with_edge_ids = with_edge_ids
         self.dst_range = dst_range
 

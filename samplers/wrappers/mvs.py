@@ -25,7 +25,7 @@ class MVSSampler(Sampler):
     The loader yields large batches: its ``batch_size`` is n, and an epoch has one step for each large batch. From the n nodes
     of a large batch, m = ``num_draws`` are drawn independently, node i with probability
 
-        p_i = (1 - uniform) norm_i / (sum of the norms) + uniform / n,
+        p_i = (1 - uniform_mix) norm_i / (sum of the norms) + uniform_mix / n,
 
     so that every node can be drawn. The b distinct nodes among the draws are the seeds, in order of their first draw; a seed that was
     drawn k times has the weight b k / (m n p_i). The weighted sum of the losses divided by b is an unbiased estimate of the mean loss over
@@ -60,7 +60,7 @@ class MVSSampler(Sampler):
             raise InputError(f"num_draws is {num_draws}: a mini-batch has at least one seed; give 1 or more")
         if not 0 < uniform_mix <= 1:
             raise InputError(
-                f"uniform is {uniform_mix}: it must be a share in (0, 1], above 0 since norms become outdated; give for instance 0.1"
+                f"uniform_mix is {uniform_mix}: it must be a share in (0, 1], above 0 since norms become outdated; give for instance 0.1"
             )
         if not sampler.by_seeds:
             raise InputError(

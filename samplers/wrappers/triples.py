@@ -50,7 +50,7 @@ class TripleSampler(Sampler):
         """
         if num_negatives is not None and not 0 < num_negatives < MOST_NEGATIVES:
             raise InputError(
-                f"num_negatives is {num_negatives}: a batch has 1 to {MOST_NEGATIVES - 1}; give such a number, or leave it out for all entities"
+                f"num_negatives is {num_negatives}: a batch has 1 to {MOST_NEGATIVES - 1}; give a number in this range, or leave it out for all entities"
             )
         if sampler is not None and not isinstance(sampler, NeighborSampler):
             raise InputError(

@@ -128,7 +128,7 @@ class WeightedSeedSampler(Sampler[Any, Any]):
                 "WeightedSeedSampler without a split: it draws the nodes of one; call prepare(graph, seeds), or use SampleLoader"
             )
         if len(draws) == 0 or draws.min() < 0:
-            raise InputError(f"draws are {draws}: a batch has one or more draws, numbered from 0; give such numbers")
+            raise InputError(f"draws are {draws}: a batch has one or more draws, numbered from 0; give for instance range(64)")
         places = np.empty(len(draws), np.int64)
         draw_seeds(self._ends, np.ascontiguousarray(draws), np.uint64(address.seed), np.uint64(address.epoch), places)
         chosen, first, times = np.unique(places, return_index=True, return_counts=True)

@@ -135,7 +135,7 @@ def test_folder_above_that_others_may_write_is_refused_unless_sticky(tmp_path, m
 def test_sticky_folder_itself_is_refused(tmp_path):
     (tmp_path / "sticky").mkdir()
     (tmp_path / "sticky").chmod(0o1777)
-    with refused("/sticky", "changed others", error=PermissionError):
+    with refused("/sticky", "changed other users", error=PermissionError):
         private_folder(tmp_path / "sticky")
 
 

@@ -32,7 +32,7 @@ def keys(columns, destinations, kind, scores=None):
 
 
 def draws(distribution, count, key):
-    """Draw ``count`` nodes with the integer weights ``law`` = {node: key}; ``key`` is (seed, epoch, batch, hop)."""
+    """Draw ``count`` nodes with the integer weights ``distribution`` = {node: key}; ``key`` is (seed, epoch, batch, hop)."""
     if not distribution:
         return []
     candidates, prefix = list(distribution), list(accumulate(distribution.values()))
@@ -64,7 +64,7 @@ def layer(graph, columns, nodes, distribution, drawn, normalize=False):
 def batch(graph, seeds, layer_sizes, address, kind, *, global_distribution=False, scores=None, normalize=False):
     """Return the blocks from the seeds outward, the input nodes, and each layer's integer weights and drawn nodes.
 
-    With ``global_law`` every node of the graph counts as a destination for the weights, as in FastGCN. ``address`` is (seed, epoch, batch).
+    With ``global_distribution`` every node of the graph counts as a destination for the weights, as in FastGCN. ``address`` is (seed, epoch, batch).
     """
     columns = columns_of(graph)
     nodes, blocks, distributions = list(seeds), [], []

@@ -18,13 +18,13 @@ from hoptrain.engine import InputError
 from hoptrain.trainers.models.layered import LayerwiseModule
 
 Layer: TypeAlias = Callable[..., Any]
-"""Type of the method ``layer(i, x, ...)`` of a ``LayerWise`` model."""
+"""Type of the method ``layer(i, x, ...)`` of a ``LayerwiseModule``."""
 _VARIANTS = 8
 """Maximum number of variants of a layer that torch.compile may compile, for example a variant for a single row and a variant for several rows."""
 
 
 class LayerOption(Callback):
-    """A callback that wraps the layers of the module's ``LayerWise`` models in training. Evaluation, weights and names of weights do not change."""
+    """A callback that wraps the layers of the module's ``LayerwiseModule`` models in training. Evaluation, weights and names of weights do not change."""
 
     _models: Sequence[Any] = ()
 
@@ -33,16 +33,18 @@ class LayerOption(Callback):
         """Return the function that training calls instead of ``layer`` of ``model``."""
 
     def put_on(self, trainer: Trainer, module: LightningModule) -> None:
-        """Wrap the layers of all ``LayerWise`` models of the module.
+        """Wrap the layers of all ``LayerwiseModule`` models of the module.
 
         Raises:
-            InputError: the module has no ``LayerWise`` model, or the strategy is a pipeline.
+            InputError: the module has no ``LayerwiseModule``, or the strategy is a pipeline.
         """
         name = type(self).__name__
         self._models = [model for model in module.modules() if isinstance(model, LayerwiseModule) and model.num_layers]
         self._was_called = False
         if not self._models:
-            raise InputError(f"{name} with {type(module).__name__}: the model must be a LayerWise model with num_layers; leave {name} out")
+            raise InputError(
+                f"{name} with {type(module).__name__}: its model must have layer(i, x, ...) and num_layers; add them, or leave {name} out"
+            )
         if hasattr(trainer.strategy, "plan"):
             raise InputError(
                 f"{name} with a pipeline: they cannot be combined; leave {name} out, and raise the number of chunks to save memory"

@@ -71,8 +71,8 @@ class PredictionWriter(BasePredictionWriter):
     * ``.csv`` and ``.parquet``: columns ``id``, ``class`` (the class with the largest output, if outputs are logits of classes), and ``logit_0``,
       ``logit_1``, ..., or ``output_0``, ``output_1``, ... for other outputs and for a LightningModule of your own.
 
-    Outputs are logits of classes if the model has learnt classes. For a LightningModule of your own they are if the data set has classes, or names of
-    classes, and as many as there are outputs. If this cannot be decided, a line says why there is no column ``class``.
+    Outputs are logits of classes if the model has learnt classes. Outputs of a LightningModule of your own are such logits if the data set has as
+    many classes, or names of classes, as there are outputs. If this cannot be decided, a line says why there is no column ``class``.
 
     Ids are those of the tables that the data set was imported from, or else node numbers. Rows are in the order of the data module's ``predict_ids``,
     or else in the order of node numbers.

@@ -55,7 +55,7 @@ class Exporter(Trainer):
         check_folder("--out", str(path.absolute().parent))
         if not isinstance(model, NodeClassifier):
             raise InputError(
-                f"export of {type(model).__name__}: the model must be a node classifier; give a checkpoint of --task nodes or whole"
+                f"export of {type(model).__name__}: the model must be a node classifier; give a checkpoint of --task nodes or full_batch"
             )
         if ckpt_path is not None:
             _load(model, ckpt_path, weights_only)

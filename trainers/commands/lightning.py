@@ -323,7 +323,7 @@ class HoptrainCLI(LightningCLI):
 
     def _test_best(self) -> None:
         trainer = self.trainer
-        # EarlyStopping that had ended the run before has logged what to change
+        # if EarlyStopping had ended the resumed run, it has logged what to change
         if trainer.loggers and trainer.global_step and not trainer.logged_metrics and not trainer.should_stop:
             _print_rank_zero(
                 f"hoptrain: nothing left to train: the checkpoint is at the last step ({trainer.global_step}); raise --trainer.max_epochs to train on"

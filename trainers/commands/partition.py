@@ -19,7 +19,8 @@ def add_action(actions: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
         "partition",
         help="partition a data set, one partition for each machine",
-        description="Partition a data set: write a folder with the features, and if asked the graph, in one partition for each machine. "
+        description="Partition a data set: write a folder with one partition of the features for each machine, and with "
+        "--graph partitioned one of the graph. "
         "Train with 'hoptrain fit --data.partitions FOLDER', on one machine per partition, or on one machine that has all partitions.",
     )
     parser.add_argument("--parts", type=int, required=True, metavar="N", help="number of partitions, one for each machine")

@@ -79,7 +79,7 @@ class EventMemory(TGNMemory):
         if begin != int(self.num_taken):
             raise InputError(
                 f"events {begin} to {end - 1} for a memory that has read {int(self.num_taken)}: it must read them in order; use the events "
-                "and shares that it was trained with"
+                "and split that it was trained with"
             )
         src, dst, t, _ = (column[begin:end] for column in self.events)
         self.update_state(src, dst, t, torch.arange(begin, end, device=src.device))

@@ -366,7 +366,7 @@ def _still_stops(asked: dict[EarlyStopping, int]) -> bool:
 
 
 def _stay_stopped(position: LoopPosition, trainer: Any) -> None:
-    """Perform the actions of the epoch that are still to do, and do not train further."""
+    """Finish the epoch in which ``EarlyStopping`` ended the run, and do not train further."""
     rank_zero_info("EarlyStopping had ended this run, so it does not train further: raise the patience of EarlyStopping to continue")
     if position.begun:
         _finish_epoch(position, trainer)

@@ -486,5 +486,5 @@ def _balanced(data: Any, sampler: Sampler[Any, Any]) -> Sampler[Any, Any]:
     """
     if not sampler.by_seeds or data.y is None or data.y.ndim != 1 or data.y.dtype.kind == "f":
         reason = "labels that are not classes" if sampler.by_seeds else f"{type(sampler).__name__}, which chooses its seeds itself"
-        raise InputError(f"balanced with {reason}: it draws nodes by their class; leave it out")
+        raise InputError(f"class_balanced_sampling with {reason}: it draws seed nodes by their class; leave it out")
     return WeightedSeedSampler(sampler, class_shares(data.y, data.split("train")))

@@ -43,7 +43,7 @@ class Rules(NamedTuple):
     notation: str = "dates must be written as 2021-03-04; convert them, or leave the column out (--drop)"
     name: str = "a column of mostly different texts has names, not categories; leave it out (--drop), or name it in --categories"
     empty: str = "each cell needs a value; fill missing cells with --missing mean (or zero), or leave the column out (--drop)"
-    weight: str = "weights must be finite and 0 or more; give such a weight"
+    weight: str = "weights must be finite and 0 or more; fix it, or drop the row"
 
 
 RULES = Rules()
@@ -169,8 +169,8 @@ def read_numbers(
         width = values.shape[1] if values.ndim == 2 else 1
         if width != encoding.width and len(values):
             raise InputError(
-                f"{table.path}: column {name} has {width:,} numbers in each cell, and {encoding.width:,} in the data of --like: both must have as "
-                "many; give cells of that length"
+                f"{table.path}: column {name} has {width:,} numbers in each cell, and {encoding.width:,} in the data of --like: both must have "
+                "the same number; give cells of that length"
             )
         made[name], empty = encoding.numbers(values)
         hole = _any_in_row(empty) & (encoding.fill is None)

@@ -267,7 +267,7 @@ def _seed_type(name: str, is_labelled: dict[str, bool], seed_type: str | None) -
     labelled = [kind for kind, has in is_labelled.items() if has]
     if seed_type is None and len(labelled) != 1:
         raise InputError(
-            f"{name}: labels of {', '.join(labelled) or 'no type'}: the nodes of one type are trained on; "
+            f"{name}: labels of {', '.join(labelled) or 'no type'}: models are trained on the nodes of one type; "
             + ("" if labelled else "give one table a column label, or ")
             + "name it with seed_type (--seed-type of 'hoptrain data convert', data.seed_type in a configuration)"
         )

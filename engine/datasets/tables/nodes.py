@@ -111,7 +111,7 @@ def labels_of(table: NodeTable, reading: Reading = AS_THEY_ARE) -> tuple[Array, 
         return y, classes
     if are_whole(texts[given]):
         y[given] = texts[given].astype(np.int64)
-        table.report(table.places[y < -1], "label", y[y < -1], "classes must be 0 or more, and empty or -1 for none; give such a class")
+        table.report(table.places[y < -1], "label", y[y < -1], "classes must be 0 or more, or -1 or empty for none; renumber them")
         return y, None
     targets = np.full(len(texts), np.nan, np.float32)
     targets[given] = [as_number(text) for text in texts[given]]

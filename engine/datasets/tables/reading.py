@@ -170,7 +170,7 @@ class Reading:
         fill, is_category = own.fill, own.kind == "category"
         if fill is None and self.fills != "error":
             fill = 0.0 if self.fills == "zero" and not is_category else own.mean
-        # a text that is no known category may be a misspelling, so it is an error unless the option is given for these very tables
+        # a text that is no known category may be a misspelling, so it is an error unless --missing is given for the new tables
         takes_unknown = is_category and self.missing in ("mean", "zero")
         return replace(own, fill=fill, rule=self._rule(own), hole=self._hole(), takes_unknown=takes_unknown)
 

@@ -79,7 +79,7 @@ def edges(data, edge_index):
 
 
 def edge_with(data, end, node):
-    """Make a loader after changing one end of edge 3 to ``vertex``."""
+    """Make a loader after changing one end of edge 3 to ``node``."""
     edge_index = data.edge_index.clone()
     edge_index[end, 3] = node
     edges(data, edge_index)

@@ -87,10 +87,10 @@ MISTAKES = {
         lambda: events(messages=np.full((4, 1), np.nan)), value="messages[0, 0] is nan", rule="finite", remedy="replace nan_to_num"
     ),
     "no event to train on": Mistake(
-        lambda: events(ends=(0, 2)), value="ends are 0 and 2", rule="training event satisfy validation", remedy="such"
+        lambda: events(ends=(0, 2)), value="ends are 0 and 2", rule="training event satisfy validation", remedy="numbers of events"
     ),
     "an end behind the last event": Mistake(
-        lambda: events(ends=(2, 5)), value="ends are 2 and 5", rule="validation ends satisfy 4", remedy="such"
+        lambda: events(ends=(2, 5)), value="ends are 2 and 5", rule="validation ends satisfy 4", remedy="numbers of events"
     ),
     "shares above all events": Mistake(
         lambda: events().divided(0.6, 0.5), value="0.6", rule="val_ratio test_ratio 0.5 below", remedy="lower"

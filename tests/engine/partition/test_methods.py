@@ -138,7 +138,7 @@ def test_graphs_without_edges_and_without_nodes():
 
 def test_bad_input():
     graph, _ = communities(2, 5)
-    with refused("11", "parts graph 10 nodes", "1 to 10 such"):
+    with refused("11", "parts graph 10 nodes", "1 to 10 number range"):
         assign(graph, 11)
     with refused("'spectral'", "method one of", "stream, metis, range choose"):
         assign(graph, 2, "spectral")

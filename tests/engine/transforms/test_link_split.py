@@ -245,7 +245,7 @@ def test_several_relations_lose_links_of_their_own():
 
 
 def test_given_links_are_held_out():
-    """The given validation and test links are held out; training edges stay, and of the reverse relation only their reverses."""
+    """The given validation and test links are held out. Only the training edges and their reverses stay."""
     own = np.unique(PAIRS, axis=1)
     graph = HeteroGraph.from_edges(NUM, {BUYS: tuple(own), BOUGHT: tuple(own[::-1]), KNOWS: EDGES[KNOWS]})
     ids = np.split(np.random.default_rng(3).permutation(own.shape[1]), [10, 30, own.shape[1] - 5])  # the last five edges are in no split

@@ -106,7 +106,7 @@ def test_a_device_that_cannot_capture(monkeypatch):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(DeviceStream, "capture", capture)
-    with warned("not permitted", "bulks launch by launch cannot captured", "set capture=False", RuntimeWarning):
+    with warned("not permitted", "bulks launch by launch cannot captured", "set cuda_graphs=False", RuntimeWarning):
         check_bulks(NeighborSampler([3, 2]), make_graph(), [[np.arange(3)]] * 4, on_device())
 
 

@@ -304,7 +304,7 @@ MISTAKES = {
         lambda small: loader_of(small, device="tpu"), value="'tpu'", rule="device sampler", remedy='"cpu" "cuda" "cuda:1"'
     ),
     "capture on the CPU": Mistake(
-        lambda small: loader_of(small, cuda_graphs=False), value="capture=False", rule="CPU", remedy='device="cuda" leave out'
+        lambda small: loader_of(small, cuda_graphs=False), value="cuda_graphs=False", rule="CPU", remedy='device="cuda" leave out'
     ),
     "a GPU that is no number": Mistake(
         lambda small: loader_of(small, device="cuda:x"), value="'cuda:x'", rule="device sampler", remedy='"cpu" "cuda" "cuda:1"'

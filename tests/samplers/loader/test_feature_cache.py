@@ -206,7 +206,7 @@ MISTAKES = {
         remedy="leave out",
     ),
     "more memory than is free": Mistake(
-        more_memory_than_is_free, value="0.00 GiB", rule="feature cache needs free", remedy="smaller memory auto"
+        more_memory_than_is_free, value="0.00 GiB", rule="feature cache needs free", remedy="smaller feature_cache auto"
     ),
 }
 

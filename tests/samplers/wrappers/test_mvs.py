@@ -92,7 +92,7 @@ def test_the_file_goes_with_the_sampler(graph):
 MISTAKES = {
     "no draws": Mistake(lambda: MVSSampler(NeighborSampler([1]), 0), value="0", rule="num_draws mini-batch least one seed"),
     "no share of uniform seeds": Mistake(
-        lambda: MVSSampler(NeighborSampler([1]), 5, uniform_mix=0), value="0", rule="uniform share (0, 1]"
+        lambda: MVSSampler(NeighborSampler([1]), 5, uniform_mix=0), value="uniform_mix is 0", rule="share (0, 1]"
     ),
     "a sampler that chooses its seeds": Mistake(
         lambda sampler: MVSSampler(sampler, 5), value="MVSSampler", rule="sampler chooses seeds", remedy="node-wise sampler"

@@ -150,13 +150,13 @@ MISTAKES = {
     "labels that are no classes": Mistake(
         lambda: hetero_module(hetero_data(y=np.random.default_rng(0).random(90)), class_balanced_sampling=True),
         value="labels",
-        rule="balanced no classes",
+        rule="class_balanced_sampling no classes",
         remedy="leave out",
     ),
     "balanced batches of links": Mistake(
         lambda dataset: NodeDataModule(dataset, LinkSampler(NeighborSampler([2])), class_balanced_sampling=True),
         value="LinkSampler",
-        rule="balanced seeds nodes class",
+        rule="class_balanced_sampling seeds nodes class",
         remedy="leave out",
     ),
 }

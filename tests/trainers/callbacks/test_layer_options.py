@@ -120,7 +120,7 @@ def test_what_a_layer_keeps_is_what_enters_it(folder):
 
 @pytest.mark.parametrize("option", [ActivationCheckpointing, CompiledLayers])
 def test_what_has_no_layers_to_take_is_refused_in_a_line(option, folder):
-    with refused("Scheduled", f"{option.__name__} model LayerWise num_layers", "leave out"):
+    with refused("Scheduled", f"{option.__name__} model layer num_layers", "add leave out"):
         trained(*parts("temporal_links", folder), option())
     with refused("VRGCNSampler", f"{option.__name__} training call layer(i, x, ...) GNN", "leave out"):
         trained(*parts("vrgcn", folder), option())

@@ -162,7 +162,7 @@ def test_parquet_is_the_same(tmp_path):
 
 BAD = 'source,target,weight\nann,bob,1\nbob,cid,-0.5\n# a comment\ncid,ann\neve,ann,2\n,bob,1\n"ann,bob,1\nann,dan,1\n'
 MESSAGES = [
-    "bad.csv, line 3: weight is '-0.5': weights must be finite and 0 or more; give such a weight",
+    "bad.csv, line 3: weight is '-0.5': weights must be finite and 0 or more; fix it, or drop the row",
     "bad.csv, line 5: it has '2 cells': it must have 3, as the first line; add or drop cells, or give the --delimiter",
     "bad.csv, line 6: src is 'eve': no node of x.csv has this id; add it there, or drop the row",
     "bad.csv, line 7: src is '': each node must have an id; add one or drop the row",

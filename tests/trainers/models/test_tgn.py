@@ -97,5 +97,5 @@ def test_a_loaded_state_resumes(memories):
     ours.reset_state()
     assert not ours.memory.any()
     assert (ours.num_taken, int(ours.msg_s_store.max())) == (0, -1)
-    with refused("events 50 to 59", "memory read 90 order", "events shares trained"):
+    with refused("events 50 to 59", "memory read 90 order", "events split trained"):
         other.update(50, 60)

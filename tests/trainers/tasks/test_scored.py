@@ -1,4 +1,4 @@
-"""Outputs of a model are checked before the loss, since a wrong shape could broadcast, and a wrong width add classes."""
+"""Outputs of a model are checked before the loss, since torch would broadcast a wrong shape, and count a wrong width as more classes."""
 
 import pytest
 import torch

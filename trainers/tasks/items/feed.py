@@ -50,7 +50,7 @@ class ItemBatch(NamedTuple):
 Collate = Callable[[Array, Address | None], tuple[Any, Tensor]]
 """A function that maps item indices (B,) and the batch's address (None in evaluation) to the model's input and the labels."""
 Joined = tuple[Callable[[Array], dict[str, Array]], Callable[[dict[str, Array]], tuple[Any, Tensor]]]
-"""Two functions: ``ItemTask.join``, which workers call, and a function that converts its arrays to the output of ``Collate``."""
+"""Two functions, which together replace ``Collate``: workers call the first, ``ItemTask.join``, and the trainer converts its arrays by the second."""
 
 
 class ItemLoader(EpochLoader[ItemBatch]):
@@ -81,7 +81,7 @@ class ItemLoader(EpochLoader[ItemBatch]):
                 f"num_workers is {num_workers}: it must be at least 0, and 0 for a data module that makes batches in this process; give 0"
             )
         if not num_workers and worker_options != DEFAULTS:
-            raise InputError("queue with num_workers 0: its options apply only to workers; leave queue out")
+            raise InputError("worker_options with num_workers 0: they apply only to workers; leave worker_options out")
         super().__init__(schedule, num_workers)
         self._collate, self._joined, self._queue = collate, joined if num_workers else None, worker_options
 

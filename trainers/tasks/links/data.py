@@ -140,7 +140,7 @@ def _hold_out(
         if tuple(shares.values()) != SHARES:
             told = " and ".join(f"{each}_ratio {share}" for each, share in shares.items())
             raise InputError(
-                f"split is predefined with {told}: the edge_splits of {data.name} define the held-out links; leave the shares out"
+                f"split is predefined with {told}: the edge_splits of {data.name} define the held-out links; leave the ratios out"
             )
         return given_links(data, reverses, leaked_edges)
     if leaked_edges is not None:

@@ -47,7 +47,7 @@ class NodeTask(LabelMixin, ExactTask):
         hops, eval_hops = module.num_hops, module.num_hops if module.eval_sampler is None else module.eval_sampler.num_hops
         if eval_hops != hops and self.forward_inputs != "edge_index":
             raise InputError(
-                f"eval_sampler has {eval_hops} hops, sampler {hops}: a model over blocks needs as many in evaluation; give {hops} fanouts"
+                f"eval_sampler has {eval_hops} hops, sampler {hops}: a model over blocks needs the same number in evaluation; give {hops} fanouts"
             )
         if not self.trainer.predicting:
             module.check_labels()

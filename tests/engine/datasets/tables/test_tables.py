@@ -269,7 +269,7 @@ MISTAKES = {
         lambda tmp_path: paper(tmp_path, "id,label\n7,1\np1,-2\n007,\n"),
         value="label is '-2'",
         rule="paper.csv, line 3 classes",
-        remedy="give",
+        remedy="renumber",
     ),
     "no labels": Mistake(
         lambda tmp_path: paper(tmp_path, "id\n7\np1\n007\n"),
@@ -320,7 +320,7 @@ MISTAKES = {
         lambda tmp_path: writes(tmp_path, "src,dst,weight\n10,7,1\n12,7,-1\n"),
         value="weight is '-1'",
         rule="line 3 finite weights",
-        remedy="give",
+        remedy="fix drop row",
     ),
     "a time in fractions": Mistake(
         lambda tmp_path: writes(tmp_path, "src,dst,time\n10,7,1\n12,7,1.5\n"),
