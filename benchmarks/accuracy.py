@@ -11,12 +11,13 @@ Some configurations are compared with another model, whose records have a suffix
   (``hoptrain.benchmarks.baselines.plain_pairs``).
 * ``NAME_uniform``, for those in ``UNIFORM``: uniform neighbour sampling on the same data set.
 
-Three options select another comparison:
+Four options select another comparison:
 
 * ``--events`` trains TGN on JODIE's Wikipedia edits, with hoptrain and with PyG's example. Scores are the test metrics of the epoch with the best
   validation metric.
 * ``--samplers`` trains one model with each sampler (``hoptrain.benchmarks.cases.accuracy``).
 * ``--features`` trains one model on quantised features (``hoptrain.benchmarks.cases.narrow_features``).
+* ``--precisions`` trains models with float32, TF32 and bfloat16 products (``hoptrain.benchmarks.cases.precisions``).
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="DIR", help="with --samplers or --events: folder that holds the data sets")
     parser.add_argument("--events", action="store_true", help="compare TGN on Wikipedia's edits with PyG's example")
     parser.add_argument("--features", nargs="+", choices=FORMATS, help="compare the accuracy with features in these formats and in float32")
+    parser.add_argument("--precisions", action="store_true", help="compare the accuracy with float32, TF32 and bf16-mixed products")
     parser.add_argument(
         "--epochs", type=int, help="epochs of each training: with --events (default 10) or --features (default: as in the configuration)"
     )
@@ -89,21 +91,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Train all configurations. With ``--quick`` train only the quickstart and GCN on Cora, with one seed."""
-    if args.events and (args.samplers or args.data or args.only or args.configs):
-        raise InputError(
-            "--samplers, --data, --only or --configs with --events: --events has a fixed data set and configuration; leave the other options out"
-        )
-    if args.epochs is not None and not (args.events or args.features):
-        raise InputError(f"--epochs is {args.epochs}: it works only with --events or --features; add one of them, or leave --epochs out")
-    if args.features:
-        if args.samplers or args.events or args.configs or args.only or args.root:
-            raise InputError(
-                "--features with --samplers, --events, --configs, --only or --root: --features has its own settings; leave the other options out"
-            )
+    _check_options(args)
+    if args.features or args.precisions:
         from hoptrain.benchmarks.cases.narrow_features import run_formats
+        from hoptrain.benchmarks.cases.precisions import run_precisions
 
         with tempfile.TemporaryDirectory() as scratch:
-            return run_formats(args, _test_score, scratch)
+            return (run_formats if args.features else run_precisions)(args, _test_score, scratch)
     if args.samplers:
         from hoptrain.benchmarks.cases.accuracy import run_samplers  # imported here, since torch would slow down --help
 
@@ -112,10 +106,6 @@ def run(args: argparse.Namespace) -> Result:
         from hoptrain.benchmarks.baselines.tgn import run_events
 
         return run_events(args)
-    if args.data or args.only or args.root:
-        raise InputError(
-            "--data, --only or --root without --samplers: they work only with it (--root also with --events); add it, or leave them out"
-        )
     names = args.configs or (["quickstart", "cora_gcn"] if args.quick else ["quickstart", *CITATION, PRODUCTS])
     seeds = list(range(1, 2 if args.quick else args.seeds + 1))
     records: list[dict[str, Any]] = []
@@ -136,6 +126,26 @@ def run(args: argparse.Namespace) -> Result:
                 summary |= _repeat(f"{name}_pyg", partial(_plain_score, name, spent), seeds, records)
                 summary[f"{name}_points"] = 100 * (summary[name] - summary[f"{name}_pyg"])
     return Result(records=records, summary=summary, seeds=seeds)
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise InputError if options exclude one another."""
+    if args.events and (args.samplers or args.data or args.only or args.configs):
+        raise InputError(
+            "--samplers, --data, --only or --configs with --events: --events has a fixed data set and configuration; leave the other options out"
+        )
+    if args.epochs is not None and not (args.events or args.features):
+        raise InputError(f"--epochs is {args.epochs}: it works only with --events or --features; add one of them, or leave --epochs out")
+    if args.features and (args.samplers or args.events or args.configs or args.only or args.root):
+        raise InputError(
+            "--features with --samplers, --events, --configs, --only or --root: --features has its own settings; leave the other options out"
+        )
+    if args.precisions and (args.features or args.samplers or args.events):
+        raise InputError("--precisions with --features, --samplers or --events: they are separate comparisons; give one of them")
+    if (args.data or args.only or args.root) and not (args.features or args.samplers or args.events):
+        raise InputError(
+            "--data, --only or --root without --samplers: they work only with it (--root also with --events); add it, or leave them out"
+        )
 
 
 def _repeat(label: str, score: Callable[[int], float], seeds: list[int], records: list[dict[str, Any]]) -> dict[str, float]:

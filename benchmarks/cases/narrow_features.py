@@ -57,7 +57,7 @@ def run_formats(args: argparse.Namespace, score: Callable[[str, Mapping[str, str
             for form, folder in written(name, args.features, Path(scratch)).items()
         }
         for form, own in scores.items():
-            records.append({"data": name, "config": SETS[name], "features": form, **_facts(own, scores[WHOLE])})
+            records.append({"data": name, "config": SETS[name], "features": form, **facts(own, scores[WHOLE])})
             print(" | ".join(f"{key} {value}" for key, value in records[-1].items()), flush=True)
     args.out.mkdir(parents=True, exist_ok=True)
     lines = [{key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()} for row in records]
@@ -90,7 +90,8 @@ def _real(x: Array) -> Array:
     return scaled
 
 
-def _facts(scores: Sequence[float], whole: Sequence[float]) -> dict[str, float]:
+def facts(scores: Sequence[float], whole: Sequence[float]) -> dict[str, float]:
+    """Return the mean, lowest and highest score over the seeds, and the mean difference from ``whole``, the scores to compare with, times 100."""
     points = [100 * (own - other) for own, other in zip(scores, whole, strict=True)]
     return {"test_score": statistics.mean(scores), "least": min(scores), "most": max(scores), "points": statistics.mean(points)}
 

@@ -128,6 +128,11 @@ PARTS: Mapping[str, Part] = {
             *("--trainer.accelerator", "gpu", "--trainer.devices", "1", "--trainer.default_root_dir", "{out}/fit"),
         ),
     ),
+    "precision": Part(
+        question="do models lose accuracy if products are computed in TF32 or bfloat16?",
+        command=(*_HOPTRAIN, "bench", "accuracy", "--precisions", "--out", "{out}/precision"),
+        record="precision",
+    ),
     "counters": Part(
         question="what do the GPU's performance counters show for the kernels that take most of the time?",
         command=(

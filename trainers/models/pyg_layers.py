@@ -6,6 +6,7 @@ Initial weights are bit-identical to PyG's, and outputs equal PyG's up to roundi
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from hoptrain.samplers import Block
 from hoptrain.samplers.batch.table_batch import TableRows
-from hoptrain.trainers.models.edge_layers import EdgeLayer, temporary_pyg_files
+from hoptrain.trainers.models.edge_layers import EdgeLayer, edge_features, temporary_pyg_files
 from hoptrain.trainers.models.layers import Arch, dropout, gcn_weights, mean_weights, refuse_weights
 from hoptrain.trainers.models.sums import (
     aggregate,
@@ -30,7 +31,9 @@ from hoptrain.trainers.models.sums import (
 def make_layer(arch: Arch, in_channels: int, out_channels: int, **options: Any) -> nn.Module:
     """Build a layer. ``options`` are heads, concat and dropout of layers with attention, and ``edge_channels`` of layers that read edge features."""
     kinds: dict[Arch, type[nn.Module]] = {"sage": SAGELayer, "gat": GATLayer, "gcn": GCNLayer, "gin": GINLayer}
-    return kinds[arch](in_channels, out_channels, **options) if arch in kinds else EdgeLayer(arch, in_channels, out_channels, **options)
+    if arch in kinds:
+        return kinds[arch](in_channels, out_channels, **options)
+    return (GATv2Layer if arch == "gatv2" else EdgeLayer)(arch, in_channels, out_channels, **options)
 
 
 class SAGELayer(nn.Module):
@@ -123,6 +126,17 @@ class GATLayer(nn.Module):
         return attend(self.conv, x, block)
 
 
+class GATv2Layer(EdgeLayer):
+    """A GATv2 layer (Brody, Alon, Yahav 2022). On a GPU it does not run PyG's code, which selects edges by masks, so that the host would wait for the GPU."""
+
+    def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
+        """Compute the outputs (num_dst, C') of one block."""
+        if not x.is_cuda or torch.compiler.is_compiling():
+            return super().forward(x, block, degrees)
+        refuse_weights(block, "arch gatv2")
+        return attend_v2(self.conv, x, block, edge_features(block, self.edge_channels, x.dtype))
+
+
 class GCNLayer(nn.Module):
     """A graph convolution layer (Kipf & Welling 2017) with degrees of the whole graph.
 
@@ -153,6 +167,17 @@ def attend(conv: Any, x: Tensor, block: Block) -> Tensor:
     return edges.attend(conv, x, hidden, scores)
 
 
+def attend_v2(conv: Any, x: Tensor, block: Block, features: Tensor | None = None) -> Tensor:
+    """Compute the outputs (num_dst, C') of PyG's ``GATv2Conv`` for the sources' rows ``x`` (num_src, C) and edge features (M, D) of a block."""
+    hidden, edges = conv.lin_l(x), AttentionEdges.of(conv, block)
+    own = hidden if conv.share_weights else conv.lin_r(x[: block.num_dst])
+    pairs = lookup(hidden, edges.source) + lookup(own, edges.destination)
+    if features is not None:
+        pairs = pairs + conv.lin_edge(edges.features(block, features))
+    pairs = F.leaky_relu(pairs, conv.negative_slope)
+    return edges.attend(conv, x, hidden, (pairs.view(len(pairs), conv.heads, -1) * conv.att).sum(-1))
+
+
 class AttentionEdges(NamedTuple):
     """The edges of a block over which PyG's ``GATConv`` or ``GATv2Conv`` computes a softmax, grouped by destination.
 
@@ -170,18 +195,38 @@ class AttentionEdges(NamedTuple):
 
     @classmethod
     def of(cls, conv: Any, block: Block) -> AttentionEdges:
-        """Return the edges of a block, with self-loops if ``conv`` adds them."""
-        source, destination = block.edge_index()
+        """Return the edges of a block, with self-loops if ``conv`` adds them. Edges with self-loops are computed once per block."""
         if not conv.add_self_loops:
-            return cls(block, source, destination, None)
+            return cls(block, *block.edge_index(), None)
+        if block not in _with_loops:
+            with torch.inference_mode(False):  # a validation may compute what a training step uses
+                _with_loops[block] = cls._add_loops(block)
+        return _with_loops[block]
+
+    @classmethod
+    def _add_loops(cls, block: Block) -> AttentionEdges:
+        source, destination = block.edge_index()
         own = torch.arange(block.num_dst + 1, device=source.device)
-        indptr, places = block.indptr + own, torch.arange(block.num_edges, device=source.device) + destination + 1
+        indptr, places = block.indptr + own, _places_with_loops(destination)
         sources, destinations = (own.new_empty(block.num_edges + block.num_dst) for _ in range(2))
         for made, edges in ((sources, source), (destinations, destination)):
             made[places], made[indptr[:-1].long()] = edges, own[:-1]
         ignored = sources == destinations
         ignored[indptr[:-1].long()] = False
         return cls(Block(indptr=indptr, indices=sources, edge_ids=None, num_src=block.num_src), sources, destinations, ignored)
+
+    def features(self, block: Block, features: Tensor) -> Tensor:
+        """Return the edges' features (M, D), from those of the block's own edges. An added self-loop has the mean of its destination's edges, as in PyG."""
+        if self.ignored is None:
+            return features
+        source, destination = block.edge_index()
+        each = Block(indptr=block.indptr, indices=torch.arange(len(source), device=source.device), edge_ids=None, num_src=len(source))
+        is_counted = (source != destination)[:, None].to(features.dtype)
+        sums, counts = aggregate(each, torch.cat([features * is_counted, is_counted], 1)).tensor_split([features.shape[1]], 1)
+        rows = features.new_empty(len(self.source), features.shape[1])
+        rows[_places_with_loops(destination)] = features
+        rows[self.block.indptr[:-1].long()] = sums / counts.clamp(min=1)
+        return rows
 
     def attend(self, conv: Any, x: Tensor, hidden: Tensor, scores: Tensor) -> Tensor:
         """Compute the outputs (num_dst, C') of a convolution by ``aggregate``, which stores no message per edge.
@@ -206,3 +251,12 @@ class AttentionEdges(NamedTuple):
         out = means.flatten(1) if conv.concat else means.mean(1)
         out = out if conv.res is None else out + conv.res(x[: block.num_dst])
         return out if conv.bias is None else out + conv.bias
+
+
+_with_loops: WeakKeyDictionary[Block, AttentionEdges] = WeakKeyDictionary()
+"""Cache of edges with added self-loops, kept as long as the blocks exist. All layers of full-batch training have the same block."""
+
+
+def _places_with_loops(destination: Tensor) -> Tensor:
+    """Return the positions of a block's edges (M,) after a self-loop was added before the first edge of each destination."""
+    return torch.arange(len(destination), device=destination.device) + destination + 1

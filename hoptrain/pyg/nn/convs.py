@@ -8,16 +8,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
 from torch import Tensor
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.nn.dense.linear import Linear
 
 from hoptrain.pyg.nn.neighbours import Neighbours, reduction_of
-from hoptrain.samplers import Block
-from hoptrain.trainers.models.pyg_layers import AttentionEdges, attend
-from hoptrain.trainers.models.sums import lookup, narrows_first
+from hoptrain.trainers.models.pyg_layers import attend, attend_v2
+from hoptrain.trainers.models.sums import narrows_first
 from hoptrain.trainers.models.sums.edge_index import SampledEdges, changes
 
 
@@ -96,7 +95,7 @@ class GCNConv(pyg.GCNConv):
         return out if self.bias is None else out + self.bias
 
     def _norms(self, edges: SampledEdges, edge_weight: Tensor | None, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the weights (M,) of the edges, 0 for self-loops, and the weights (N, 1) of the nodes' own rows, by PyG's ``gcn_norm``.
+        """Return the weights (M,) of the edges, 0 for self-loops, and the weights (N, 1) of the nodes' own rows, as PyG's ``gcn_norm``.
 
         As in PyG, the weights are computed from the degrees in the batch, not in the whole graph. The weights are cached with the edges for further layers.
         """
@@ -105,16 +104,27 @@ class GCNConv(pyg.GCNConv):
         key = self.improved, self.add_self_loops, x.dtype, None if edge_weight is None else (id(edge_weight), changes(edge_weight))
         if key in edges.norms:
             return edges.norms[key][1:]  # type: ignore[no-any-return]
-        plain = edges.plain()
-        made, norms = gcn_norm(plain, edge_weight, edges.num_nodes, self.improved, self.add_self_loops, self.flow, x.dtype)
+        weights, loops = self._compute_norms(edges, edge_weight, x.dtype)
+        if not weights.requires_grad:
+            edges.norms[key] = edge_weight, weights, loops  # keeps the weights alive, so that no other tensor gets their id
+        return weights, loops
+
+    def _compute_norms(self, edges: SampledEdges, edge_weight: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Compute ``_norms`` without masks, by which PyG selects edges, so that the host need not wait for a GPU. Self-loops keep their places."""
+        source, destination = edges.plain()
+        weights = source.new_ones(len(source), dtype=dtype) if edge_weight is None else edge_weight
         loops = None
         if self.add_self_loops:
-            norms, loops = norms[: -edges.num_nodes], norms[-edges.num_nodes :, None]
-            if made.shape[1] != plain.shape[1] + edges.num_nodes:  # gcn_norm has removed loops
-                norms = norms.new_zeros(plain.shape[1]).masked_scatter(plain[0] != plain[1], norms)
-        if not norms.requires_grad:
-            edges.norms[key] = edge_weight, norms, loops  # keeps the weights alive, so that no other tensor gets their id
-        return norms, loops
+            is_loop, number = source == destination, edges.num_nodes
+            loops = weights.new_full((number + 1,), 2.0 if self.improved and edge_weight is not None else 1.0)
+            if edge_weight is not None:
+                loops = loops.index_put((source.where(is_loop, number),), weights)  # the last value is of edges that are no loops
+            loops, weights = loops[:number], weights.masked_fill(is_loop, 0)
+        degrees = weights.new_zeros(edges.num_nodes).scatter_add(0, destination, weights)
+        scale = (degrees if loops is None else degrees + loops).pow(-0.5)
+        scale = scale.masked_fill(scale == float("inf"), 0)
+        weights = scale[source] * weights * scale[destination]
+        return weights, None if loops is None else (scale * loops * scale)[:, None]
 
 
 class GATConv(pyg.GATConv):
@@ -145,16 +155,8 @@ class GATv2Conv(pyg.GATv2Conv):
         near = Neighbours.of(self, pyg.GATv2Conv, x, edge_index, edge_attr)
         if near is None or return_attention_weights is not None:
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
-        on_block = self._attend if _is_for_attend(self, edge_attr) else None
+        on_block = partial(attend_v2, self) if _is_for_attend(self, edge_attr) else None
         return near.apply(super().forward, x, edge_attr, list(self.parameters()), on_block)
-
-    def _attend(self, x: Tensor, block: Block) -> Tensor:
-        """Compute the outputs (num_dst, C') for the sources' rows ``x`` (num_src, C) of a block."""
-        hidden, edges = self.lin_l(x), AttentionEdges.of(self, block)
-        own = hidden if self.share_weights else self.lin_r(x[: block.num_dst])
-        pairs = F.leaky_relu(lookup(hidden, edges.source) + lookup(own, edges.destination), self.negative_slope)
-        scores = (pairs.view(len(pairs), self.heads, -1) * self.att).sum(-1)
-        return edges.attend(self, x, hidden, scores)
 
 
 def _is_for_attend(layer: Any, edge_attr: Tensor | None) -> bool:

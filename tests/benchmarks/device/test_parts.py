@@ -28,10 +28,11 @@ IS_INTERPRETED = "ptx.plugin" in sys.modules
 interpreted = pytest.mark.skipif(not IS_INTERPRETED, reason="tests/ptx/test_ptx.py runs it on the interpreter")
 plain = pytest.mark.skipif(IS_INTERPRETED, reason="needs no device")
 
-BENCHMARKS = [name for name, part in PARTS.items() if "bench" in part.command]
+BENCHMARKS = ["timing", "counters", "sample", "transit"]
 SUITES = [name for name, part in PARTS.items() if "pytest" in part.command]
-ELSEWHERE = {"doctor", "data", "fit", "memcheck", "racecheck", "synccheck", "initcheck"}
-"""Parts with other tests: the doctor and the program of the sanitizers in tests/trainers/commands/checks, fit below. data only generates a graph."""
+ELSEWHERE = {"doctor", "data", "fit", "precision", "memcheck", "racecheck", "synccheck", "initcheck"}
+"""Parts with other tests: the doctor and the program of the sanitizers in tests/trainers/commands/checks, fit below, and precision in
+tests/benchmarks/cases/test_accuracy_precisions.py. data only generates a graph."""
 TINY = {
     "sampler": "--graphs {} --batch-size 3 --bulks 1 2 --rounds 1",
     "thresholds": "--graph {} --batch-size 3 --bulk 2 --rounds 1 --fanouts 2 2",

@@ -11,6 +11,7 @@ from cases.mistakes import refused
 from pyg_layers_case import LAYERS, make, some_batch, stack
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_torch_csc_tensor, trim_to_layer
 
 import hoptrain.pyg.nn as ours
@@ -79,6 +80,32 @@ def test_seeds_need_only_the_rows_that_lead_to_them(monkeypatch, dropout):
 
 
 aggregate = neighbours.aggregate_with_own
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("options", [{}, {"improved": True}, {"add_self_loops": False}], ids=["plain", "improved", "no loops"])
+def test_weights_of_gcn_are_bit_identical_to_pygs(options, is_weighted):
+    """Self-loops and parallel edges are in the batch. PyG removes self-loops, and hoptrain gives them the weight 0. Gradients are equal up to rounding."""
+    batch, layer = some_batch(), ours.GCNConv(6, 8, **options)
+    given = torch.linspace(0.5, 1.5, batch.edge_index.shape[1]) if is_weighted else None
+    plain, number, results = batch.edge_index.plain(), batch.edge_index.num_nodes, []
+    is_loop = plain[0] == plain[1]
+    assert is_loop.sum() > 2
+    for norm in ("hoptrain", "pyg"):
+        weights = None if given is None else given.clone().requires_grad_()
+        if norm == "pyg":
+            _, found = gcn_norm(plain, weights, number, layer.improved, layer.add_self_loops, dtype=torch.float32)
+        else:
+            found, loops = layer._norms(batch.edge_index, weights, batch.x)
+            if loops is not None:
+                assert found[is_loop].count_nonzero() == 0
+                found = torch.cat([found[~is_loop], loops[:, 0]])
+        if weights is not None:
+            found.square().sum().backward()
+        results.append((found.detach(), None if weights is None else weights.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    if is_weighted:
+        same(results[0][1], results[1][1])
 
 
 @pytest.mark.parametrize("name", ["GATConv", "GATv2Conv"])
