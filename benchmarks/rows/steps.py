@@ -50,7 +50,9 @@ def training(data: Dataset, fanouts: Sequence[int], batch_size: int, hidden: int
     )
     optimizer = torch.optim.Adam(model.parameters())
     sampler, threads = NeighborSampler(fanouts), torch.get_num_threads()
-    loader = SampleLoader(data, sampler, batch_size=batch_size, seed=options.SEED, threads=threads, gather_on_read=from_table)
+    loader = SampleLoader(data, sampler, batch_size=batch_size, seed=options.SEED, threads=threads)
+    if from_table:
+        loader.gather_on_read()
     batches: Iterator[MiniBatch] = chain.from_iterable(repeat(loader))
 
     def step() -> float:

@@ -100,7 +100,6 @@ class SampleLoader(EpochLoader[SomeBatch]):
         pin_memory: bool = False,
         feature_cache: str | None = None,
         prefetch_steps: int | None = None,
-        gather_on_read: bool = False,
         schedule: StepSchedule | None = None,
     ) -> None:
         """Check the arguments; no process is started yet.
@@ -126,7 +125,6 @@ class SampleLoader(EpochLoader[SomeBatch]):
             pin_memory: pin the queue's memory, so that ``batch.to("cuda")`` overlaps with the training.
             feature_cache: read features from files, with a cache of this size on each machine: bytes such as "8GiB", or "auto" for the free memory.
             prefetch_steps: with ``feature_cache``, number of future steps whose rows are planned; by default 256. 0 if batches depend on the training.
-            gather_on_read: gather features when ``batch.x`` is first read. Layers that sum rows of the table (``TableBatch.table_rows``) then need no copy.
             schedule: items and address of each batch, instead of the arguments from ``split`` to ``world_size``; ``sampler`` must be prepared.
 
         Raises:
@@ -139,9 +137,21 @@ class SampleLoader(EpochLoader[SomeBatch]):
         super().__init__(schedule, num_workers)
         self.task, self._columns = _task_on(data, sampler, schedule, workspace)
         self._cache_options, self._folder = _feature_cache_options(self.task, feature_cache, prefetch_steps), data.path
-        if gather_on_read:
-            _check_gather_on_read(sampler.stores_of(data).get("x"), num_workers, workspace.device, bool(self._cache_options))
-            self.task.gathers_x = False
+
+    def gather_on_read(self) -> None:
+        """Gather the features of a batch when ``batch.x`` is first read. A layer that sums rows of the table (``TableBatch.table_rows``) needs no copy.
+
+        Raises:
+            InputError: workers, a GPU or a feature cache make the batches, or features are not one array (V, F) of float32.
+        """
+        x, device = self.task.stores.get("x"), self.task.workspace.device
+        if self.num_workers or device != "cpu" or self._cache_options or "x" in self._columns or not is_summable(x):
+            kind = self._columns["x"].format if "x" in self._columns else getattr(x, "dtype", type(x).__name__)
+            raise InputError(
+                f"gather_on_read with num_workers {self.num_workers}, device {device} and features of type {kind}: it needs num_workers=0, device cpu, no "
+                "feature_cache, and features (V, F) of float32 in one array; do not call it"
+            )
+        self.task.gathers_x = False
 
     def _run(self, epoch: int, steps: range) -> Iterator[SomeBatch]:
         if self._folder is not None:
@@ -222,15 +232,6 @@ def _feature_cache_options(task: SampleTask, feature_cache: str | None, prefetch
     from hoptrain.samplers.loader.feature_cache import cache_options
 
     return cache_options(task, feature_cache, prefetch_steps)
-
-
-def _check_gather_on_read(x: Any, num_workers: int, device: str, has_cache: bool) -> None:
-    """Raise InputError if batches are not made in this process, on the CPU, with features whose rows a model can sum."""
-    if num_workers or device != "cpu" or has_cache or not is_summable(x):
-        raise InputError(
-            f"gather_on_read with num_workers {num_workers}, device {device} and features {type(x).__name__} {getattr(x, 'dtype', '')}: it needs "
-            "num_workers=0, device cpu, no feature_cache, and features (V, F) of float32 in one array; leave gather_on_read out"
-        )
 
 
 def _arrays_of(task: SampleTask) -> list[Array]:

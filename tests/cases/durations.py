@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-LONG_S = 0.2
+LONG_S = 0.12
 """Tests with a longer recorded duration run in ``make test-all`` only, unless they are marked ``promise``."""
-LEAST_S = 0.1
+LEAST_S = 0.06
 """Shorter durations are not recorded."""
 RECORD = Path(__file__).parents[1] / "durations.json"
 OF_CUDA = (

@@ -339,10 +339,12 @@ class SampledDataModule(SharedDataModule):
         options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "pin_memory": pin_memory}
         options |= {"rank": rank, "world_size": world_size} | self._feed_options
         options["device"] = _sampler_device(options["device"], gpu, self.num_workers)
-        make: Callable[..., EpochLoader[Any]] = self.from_strategy("make_loader", SampleLoader)
-        if self.gathers_on_read and make is SampleLoader and gpu is None and not self.num_workers and options["feature_cache"] is None:
-            options["gather_on_read"] = is_summable(self.data.x)
-        return make(self.data, self.sampler, **options)
+        make: Callable[..., Any] = self.from_strategy("make_loader", SampleLoader)
+        loader = make(self.data, self.sampler, **options)
+        is_here = isinstance(loader, SampleLoader) and gpu is None and not self.num_workers and options["feature_cache"] is None
+        if self.gathers_on_read and is_here and is_summable(self.data.x):
+            loader.gather_on_read()
+        return loader
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the training loop and the sampler's state, for a checkpoint."""

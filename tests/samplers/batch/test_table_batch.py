@@ -24,13 +24,16 @@ def data():
     return Dataset(edge_index=random.integers(0, V, (2, E)), x=x, y=np.arange(V) % 4, splits={"train": np.arange(0, V, 3)})
 
 
-def loader_of(data, **options):
-    return SampleLoader(data, NeighborSampler([4, 3]), batch_size=32, **options)
+def loader_of(data, is_late=False, **options):
+    loader = SampleLoader(data, NeighborSampler([4, 3]), batch_size=32, **options)
+    if is_late:
+        loader.gather_on_read()
+    return loader
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_features_are_those_of_a_batch_that_gathers_them_at_once(data, threads):
-    for late, plain in zip(loader_of(data, gather_on_read=True, threads=threads), loader_of(data, threads=threads), strict=True):
+    for late, plain in zip(loader_of(data, is_late=True, threads=threads), loader_of(data, threads=threads), strict=True):
         tensors = late.to("cpu")
         assert tensors.table_rows._rows is None  # nothing was gathered
         assert torch.equal(tensors.x, plain.to("cpu").x)
@@ -40,7 +43,7 @@ def test_features_are_those_of_a_batch_that_gathers_them_at_once(data, threads):
 
 
 def test_whatever_reads_the_features_gets_them(data):
-    for late, plain in zip(loader_of(data, gather_on_read=True), loader_of(data), strict=True):
+    for late, plain in zip(loader_of(data, is_late=True), loader_of(data), strict=True):
         assert np.array_equal(late.features[""], plain.x)
         assert np.array_equal(pickle.loads(pickle.dumps(late)).x, plain.x)
         assert np.array_equal(replace(late, seed=5).x, plain.x)
@@ -51,7 +54,7 @@ def test_whatever_reads_the_features_gets_them(data):
 
 
 def test_features_of_batches_that_are_kept_stay_theirs(data):
-    late = list(loader_of(data, gather_on_read=True))
+    late = list(loader_of(data, is_late=True))
     for batch in late:
         assert np.array_equal(batch.x, data.x[batch.node_ids])
 
@@ -74,23 +77,21 @@ def test_sums_of_rows_of_the_table_are_those_of_gathered_rows(weighted, reduce):
 
 MISTAKES = {
     "with workers": Mistake(
-        lambda data: loader_of(data, gather_on_read=True, num_workers=1), value="num_workers 1", rule="num_workers=0", remedy="leave out"
+        lambda data: loader_of(data, is_late=True, num_workers=1), value="num_workers 1", rule="num_workers=0", remedy="not call"
     ),
     "int8": Mistake(
-        lambda data: loader_of(replace(data, x=quantize(data.x, "int8")), gather_on_read=True),
-        value="QuantizedRows",
+        lambda data: loader_of(replace(data, x=quantize(data.x, "int8")), is_late=True),
+        value="int8",
         rule="float32",
-        remedy="leave out",
+        remedy="not call",
     ),
     "float16": Mistake(
-        lambda data: loader_of(replace(data, x=data.x.astype(np.float16)), gather_on_read=True),
+        lambda data: loader_of(replace(data, x=data.x.astype(np.float16)), is_late=True),
         value="float16",
         rule="float32",
-        remedy="leave out",
+        remedy="not call",
     ),
-    "without features": Mistake(
-        lambda data: loader_of(replace(data, x=None), gather_on_read=True), value="NoneType", rule="features float32"
-    ),
+    "without features": Mistake(lambda data: loader_of(replace(data, x=None), is_late=True), value="NoneType", rule="float32"),
 }
 
 
