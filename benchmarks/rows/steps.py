@@ -60,7 +60,7 @@ def training(data: Dataset, fanouts: Sequence[int], batch_size: int, hidden: int
         x = getattr(batch, "table_rows", None) or batch.x
         loss = F.cross_entropy(model(x, batch.blocks, degrees[batch.node_ids.long()]), batch.y.long())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return loss.item()
 

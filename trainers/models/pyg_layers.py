@@ -197,7 +197,8 @@ class AttentionEdges(NamedTuple):
     def of(cls, conv: Any, block: Block) -> AttentionEdges:
         """Return the edges of a block, with self-loops if ``conv`` adds them. Edges with self-loops are computed once per block."""
         if not conv.add_self_loops:
-            return cls(block, *block.edge_index(), None)
+            source, destination = block.edge_index()
+            return cls(block, source, destination, None)
         if block not in _with_loops:
             with torch.inference_mode(False):  # a validation may compute what a training step uses
                 _with_loops[block] = cls._add_loops(block)

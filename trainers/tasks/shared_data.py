@@ -339,10 +339,10 @@ class SampledDataModule(SharedDataModule):
         options: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.num_workers, "seed": seed, "pin_memory": pin_memory}
         options |= {"rank": rank, "world_size": world_size} | self._feed_options
         options["device"] = _sampler_device(options["device"], gpu, self.num_workers)
-        make: Callable[..., Any] = self.from_strategy("make_loader", SampleLoader)
+        make: Callable[..., EpochLoader[Any]] = self.from_strategy("make_loader", SampleLoader)
         loader = make(self.data, self.sampler, **options)
-        is_here = isinstance(loader, SampleLoader) and gpu is None and not self.num_workers and options["feature_cache"] is None
-        if self.gathers_on_read and is_here and is_summable(self.data.x):
+        is_here = gpu is None and not self.num_workers and options["feature_cache"] is None
+        if self.gathers_on_read and is_here and is_summable(self.data.x) and isinstance(loader, SampleLoader):
             loader.gather_on_read()
         return loader
 
