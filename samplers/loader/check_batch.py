@@ -122,7 +122,7 @@ def _check_chain(batch: SampledBatch, num_nodes: dict[str, int], num_seeds: dict
     for kind, number in known.items() if batch.blocks else ():
         if number != num_seeds[kind]:
             raise _BrokenRule(
-                f"{number} destinations of the last block and num_seeds {num_seeds[kind]}: must be the same; let that block lead to the seeds"
+                f"{number} destinations of the last block and num_seeds {num_seeds[kind]}: must be the same; let the last block have the seeds as destinations"
             )
 
 

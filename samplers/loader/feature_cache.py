@@ -347,18 +347,18 @@ def cache_options(task: SampleTask, memory: str | None, prefetch_steps: int | No
     if prefetch_steps is not None and prefetch_steps < 0:
         raise InputError(f"prefetch_steps is {prefetch_steps}: must be a number of steps, or 0; give 0 or more")
     if (device := task.workspace.device) != "cpu":
-        raise InputError(f'memory is {memory} with device="{device}": the feature cache needs a sampler on the CPU; set device="cpu"')
+        raise InputError(f'feature_cache is {memory} with device="{device}": the feature cache needs a sampler on the CPU; set device="cpu"')
     if not feature_files(task.stores) or not isinstance(task.schedule, Schedule):
-        raise InputError(f"memory is {memory}: it needs features, and batches that are not split into chunks of a pipeline; leave it out")
+        raise InputError(f"feature_cache is {memory}: it needs features, and batches that are not split into chunks of a pipeline; leave it out")
     if task.sampler.state() and prefetch_steps != 0:
         _log.warning(
-            "feature_cache: %s adapts to the training, so rows are read when a batch is made, without a cache; set prefetch_steps to 0",
+            "feature_cache: batches of %s depend on the training, so their rows cannot be read ahead and are not cached; set prefetch_steps to 0",
             type(task.sampler).__name__,
         )
         prefetch_steps = 0
     if prefetch_steps == 0 and not all(store.is_whole for store in parted):
         raise InputError(
-            f"prefetch_steps is 0 (or {type(task.sampler).__name__} needs it) with features of other machines: their rows are requested ahead; "
+            f"prefetch_steps is 0 (or {type(task.sampler).__name__} needs it) with partitioned features: rows of other machines must be requested ahead; "
             "give a prefetch_steps, take another sampler, or copy all partitions to one machine"
         )
     if isinstance(task.graph, PartitionedGraph):

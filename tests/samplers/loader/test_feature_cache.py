@@ -196,13 +196,13 @@ MISTAKES = {
     "memory where the GPU samples": Mistake(
         lambda loader_of: loader_of(feature_cache="8GB", device="cuda"),
         value="8GB",
-        rule='memory device="cuda" feature cache sampler',
+        rule='device="cuda" feature cache sampler',
         remedy="cpu",
     ),
     "batches that are cut up in a pipeline": Mistake(
         lambda saved: SampleLoader(saved, NeighborSampler([3]), feature_cache="8GB", schedule=SimpleNamespace()),
         value="8GB",
-        rule="memory features batches chunks pipeline",
+        rule="features batches chunks pipeline",
         remedy="leave out",
     ),
     "more memory than is free": Mistake(
