@@ -341,7 +341,7 @@ class SampledDataModule(SharedDataModule):
         options["device"] = _sampler_device(options["device"], gpu, self.num_workers)
         make: Callable[..., EpochLoader[Any]] = self.from_strategy("make_loader", SampleLoader)
         loader = make(self.data, self.sampler, **options)
-        is_here = gpu is None and not self.num_workers and options["feature_cache"] is None
+        is_here = gpu is None and options["device"] == "cpu" and not self.num_workers and options["feature_cache"] is None
         if self.gathers_on_read and is_here and is_summable(self.data.x) and isinstance(loader, SampleLoader):
             loader.gather_on_read()
         return loader
