@@ -16,7 +16,8 @@ from hoptrain.trainers.models.sums.weighted_on_host import weighted_sums_on_host
 _ADDITION = 8
 """Cost of adding one value of a neighbour, in multiplications of a dense product. It is high, since the value is read from a random address in memory."""
 _EDGES_PER_ROW = 2
-"""Most edges per row for which sums read the feature table itself: with 1.3 a step of GraphSAGE took 0.92 of its time, with 3 it took 1.03 (record rows_2-core-xeon_2026-11-28)."""
+"""Most edges per row for which sums read the feature table itself. With 1.3, a step of GraphSAGE took 0.92 of its time; with 3 it took 1.03
+(benchmarks/results/rows_2-core-xeon_2026-11-28.md)."""
 
 
 def aggregate(block: Block, x: Tensor, weights: Tensor | None = None, reduce: Literal["sum", "mean"] = "sum") -> Tensor:
