@@ -347,9 +347,13 @@ def cache_options(task: SampleTask, memory: str | None, prefetch_steps: int | No
     if prefetch_steps is not None and prefetch_steps < 0:
         raise InputError(f"prefetch_steps is {prefetch_steps}: must be a number of steps, or 0; give 0 or more")
     if (device := task.workspace.device) != "cpu":
-        raise InputError(f'feature_cache is {memory} with device="{device}": the feature cache needs a sampler on the CPU; set device="cpu"')
+        raise InputError(
+            f'feature_cache is {memory} with device="{device}": the feature cache needs a sampler on the CPU; set device="cpu"'
+        )
     if not feature_files(task.stores) or not isinstance(task.schedule, Schedule):
-        raise InputError(f"feature_cache is {memory}: it needs features, and batches that are not split into chunks of a pipeline; leave it out")
+        raise InputError(
+            f"feature_cache is {memory}: it needs features, and batches that are not split into chunks of a pipeline; leave it out"
+        )
     if task.sampler.state() and prefetch_steps != 0:
         _log.warning(
             "feature_cache: batches of %s depend on the training, so their rows cannot be read ahead and are not cached; set prefetch_steps to 0",
