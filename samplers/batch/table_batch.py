@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
-
 from hoptrain.engine.arrays import Array
 from hoptrain.samplers.batch.minibatch import MiniBatch, SampledBatch
 from hoptrain.samplers.batch.transfer import as_tensor
@@ -77,8 +75,3 @@ class TableBatch(MiniBatch):
 
 _FIELD: Any = vars(SampledBatch)["x"]
 """The descriptor of the field ``x``, which the property of ``TableBatch`` hides."""
-
-
-def is_summable(x: Any) -> bool:
-    """Return whether a model can sum rows of ``x`` itself: a C-contiguous float32 table (V, F), in memory or mapped."""
-    return isinstance(x, np.ndarray) and x.dtype == np.float32 and x.ndim == 2 and x.flags.c_contiguous

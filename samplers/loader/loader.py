@@ -20,7 +20,7 @@ from hoptrain.engine.queue.shared_memory import check_whole, mapped_files
 from hoptrain.engine.schedule import StepSchedule
 from hoptrain.engine.store import check_unchanged
 from hoptrain.samplers.base import Sampler, SomeBatch, check_batch_size
-from hoptrain.samplers.batch.table_batch import TableBatch, TableRows, is_summable
+from hoptrain.samplers.batch.table_batch import TableBatch, TableRows
 from hoptrain.samplers.buffers.workspace import Workspace
 from hoptrain.samplers.checks import check_distinct, check_nodes
 from hoptrain.samplers.hetero import BaseHeteroSampler
@@ -138,18 +138,24 @@ class SampleLoader(EpochLoader[SomeBatch]):
         self.task, self._columns = _task_on(data, sampler, schedule, workspace)
         self._cache_options, self._folder = _feature_cache_options(self.task, feature_cache, prefetch_steps), data.path
 
+    @property
+    def can_gather_on_read(self) -> bool:
+        """True if batches are made in this process on the CPU, without a feature cache, and features are one C-contiguous array (V, F) of float32."""
+        x, is_here = self.task.stores.get("x"), not self.num_workers and self.task.workspace.device == "cpu" and not self._cache_options
+        return is_here and isinstance(x, np.ndarray) and x.dtype == np.float32 and x.ndim == 2 and x.flags.c_contiguous
+
     def gather_on_read(self) -> None:
         """Gather the features of a batch when ``batch.x`` is first read. A layer that sums rows of the table (``TableBatch.table_rows``) needs no copy.
 
         Raises:
-            InputError: workers, a GPU or a feature cache make the batches, or features are not one array (V, F) of float32.
+            InputError: ``can_gather_on_read`` is false.
         """
-        x, device = self.task.stores.get("x"), self.task.workspace.device
-        if self.num_workers or device != "cpu" or self._cache_options or "x" in self._columns or not is_summable(x):
-            kind = self._columns["x"].format if "x" in self._columns else getattr(x, "dtype", type(x).__name__)
+        if not self.can_gather_on_read:
+            x, columns = self.task.stores.get("x"), self._columns.get("x")
+            kind = columns.format if columns else getattr(x, "dtype", type(x).__name__)
             raise InputError(
-                f"gather_on_read with num_workers {self.num_workers}, device {device} and features of type {kind}: it needs num_workers=0, device cpu, no "
-                "feature_cache, and features (V, F) of float32 in one array; do not call it"
+                f"gather_on_read with num_workers {self.num_workers}, device {self.task.workspace.device} and features of type {kind}: it needs "
+                "num_workers=0, device cpu, no feature_cache, and features (V, F) of float32 in one array; do not call it"
             )
         self.task.gathers_x = False
 

@@ -51,20 +51,20 @@ class SAGELayer(nn.Module):
 
         Rows ``x`` (num_src, C) of a table are summed there if that is faster (``sums_in_table``); otherwise they are gathered.
         """
-        if isinstance(x, TableRows) and not sums_in_table(block):
-            x = x.gathered()
         weights = None if block.weights is None else mean_weights(block, degrees)
         reduce: Literal["sum", "mean"] = "mean" if weights is None else "sum"
-        if weights is None and narrows_first(block, self.lin_l.in_features, self.lin_l.out_features):
-            mine, own = self._narrow(x.gathered() if isinstance(x, TableRows) else x, block.num_dst)
+        narrows = weights is None and narrows_first(block, self.lin_l.in_features, self.lin_l.out_features)
+        rows: Any = x.gathered() if isinstance(x, TableRows) and (narrows or not sums_in_table(block)) else x
+        if narrows:
+            mine, own = self._narrow(rows, block.num_dst)
             out = aggregate(block, mine, reduce="mean") + self.lin_l.bias + own
-        elif joins(x, weights) and self.lin_l.in_features <= self.lin_l.out_features:
+        elif joins(rows, weights) and self.lin_l.in_features <= self.lin_l.out_features:
             # One product of joined rows: its outputs are written once, and the backward pass reads their gradient once.
             out = F.linear(
-                aggregate_joined(block, x, weights, reduce), joined_weight(self.lin_l.weight, self.lin_r.weight, self.lin_l.bias)
+                aggregate_joined(block, rows, weights, reduce), joined_weight(self.lin_l.weight, self.lin_r.weight, self.lin_l.bias)
             )
         else:
-            out = self.combine(*aggregate_with_own(block, x, weights, reduce))
+            out = self.combine(*aggregate_with_own(block, rows, weights, reduce))
         return out
 
     def _narrow(self, x: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,6 @@ from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.engine.queue.options import DEFAULTS, WorkerOptions
 from hoptrain.engine.schedule import StepSchedule
 from hoptrain.samplers import SampleLoader, Sampler, WeightedSeedSampler
-from hoptrain.samplers.batch.table_batch import is_summable
 from hoptrain.samplers.checks import check_distinct
 from hoptrain.samplers.loader.epochs import EpochLoader
 from hoptrain.samplers.wrappers.weighted import class_shares
@@ -341,8 +340,7 @@ class SampledDataModule(SharedDataModule):
         options["device"] = _sampler_device(options["device"], gpu, self.num_workers)
         make: Callable[..., EpochLoader[Any]] = self.from_strategy("make_loader", SampleLoader)
         loader = make(self.data, self.sampler, **options)
-        is_here = gpu is None and options["device"] == "cpu" and not self.num_workers and options["feature_cache"] is None
-        if self.gathers_on_read and is_here and is_summable(self.data.x) and isinstance(loader, SampleLoader):
+        if self.gathers_on_read and gpu is None and isinstance(loader, SampleLoader) and loader.can_gather_on_read:
             loader.gather_on_read()
         return loader
 
