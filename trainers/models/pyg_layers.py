@@ -213,7 +213,7 @@ class AttentionEdges(NamedTuple):
         for made, edges in ((sources, source), (destinations, destination)):
             made[places], made[indptr[:-1].long()] = edges, own[:-1]
         ignored = sources == destinations
-        ignored[indptr[:-1].long()] = False
+        ignored.index_fill_(0, indptr[:-1].long(), False)  # assigning False would copy it to a GPU, for which the host waits
         return cls(Block(indptr=indptr, indices=sources, edge_ids=None, num_src=block.num_src), sources, destinations, ignored)
 
     def features(self, block: Block, features: Tensor) -> Tensor:
