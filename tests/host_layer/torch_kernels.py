@@ -19,6 +19,8 @@ from host_layer.record import LIBRARY
 
 COPIES = (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default)
 WITHOUT_KERNELS = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_strided", "new_empty", "record_stream")}
+VALUES = (torch.ops.aten.allclose.default, torch.ops.aten.equal.default)
+"""Operations that compute on the device and return a Python value, for which the host waits."""
 _numbers = count(1)
 _queued = {}
 
@@ -39,6 +41,10 @@ class TorchKernels(TorchDispatchMode):
             return function(*args, **kwargs)
         written = _written(function, args, kwargs)
         given = tree_map(_argument, (args, kwargs))
+        if function in VALUES:
+            torch.cuda.current_stream(next(tensor.device for tensor in tensors if tensor.is_cuda)).synchronize()
+            args, kwargs = tree_map(_tensor, given)
+            return function(*args, **kwargs)
         if any(tensor.is_cuda for tensor in written):  # torch's host code may already write to them, such as by a copy
             given = _queue_snapshot(given, written[0].device)
         out = function(*args, **kwargs)
