@@ -1,6 +1,7 @@
 """Outputs and gradients of models on CUDA equal the CPU's, by hoptrain's kernels between torch's operations."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,6 +53,19 @@ def test_two_hops_give_the_results_of_the_cpu(arch, width, dropout):
     batch, degrees = batch_of(NeighborSampler([4, 3]))
     model = GNN(arch, width, 16, 4, 2, dropout=dropout, heads=2, input_dropout=dropout)
     x = torch.randn(len(batch.node_ids), width)
+    expected, found = (results(model, x, batch, degrees, device) for device in ("cpu", "cuda"))
+    assert expected["x"].count_nonzero() > 0
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("edge_channels", [0, 3])
+def test_gatv2_gives_the_results_of_the_cpu(edge_channels):
+    """On CUDA hoptrain's attention computes the outputs, and on the CPU PyG's, with a self-loop whose edge features are the mean of the others'."""
+    torch.manual_seed(0)
+    batch, degrees = batch_of(NeighborSampler([4, 3]))
+    model = GNN("gatv2", 5, 16, 4, 2, dropout=0.0, heads=2, edge_channels=edge_channels)
+    batch = replace(batch, blocks=[replace(block, edge_attr=torch.randn(block.num_edges, 3)) for block in batch.blocks])
+    x = torch.randn(len(batch.node_ids), 5)
     expected, found = (results(model, x, batch, degrees, device) for device in ("cpu", "cuda"))
     assert expected["x"].count_nonzero() > 0
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
