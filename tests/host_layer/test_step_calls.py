@@ -25,11 +25,11 @@ BULKS = 48 // 8
 """Number of bulks in an epoch."""
 EVENTS = 2
 """Events that a step waits for on the device: its batch, and copies to the device, of which there are none."""
-LAUNCHES = {("sage", 1): 47, ("sage", 2): 62, ("gcn", 2): 103, ("gin", 2): 79}
+LAUNCHES = {("sage", 1): 47, ("sage", 2): 62, ("gcn", 2): 103, ("gin", 2): 79, ("gat", 2): 250, ("gatv2", 2): 252}
 """Maximum number of kernels in a step, without those that gather rows, by (layers, number of hops)."""
 GATHERED = 2
-COPIES = 18
-"""Maximum number of asynchronous copies in a step."""
+COPIES = {"gat": 28, "gatv2": 29}
+"""Maximum number of asynchronous copies in a step, by layers; 18 with others."""
 
 
 class EachStep(Callback):
@@ -98,7 +98,7 @@ def test_a_step_of_fit(steps_of, model):
 def test_launches_of_a_step(steps_of, model):
     steps = steps_of(*model)
     assert max(step.launches for step in steps) <= LAUNCHES[model] + GATHERED, steps[0].of("launch")
-    assert max(step.copies for step in steps) <= COPIES
+    assert max(step.copies for step in steps) <= COPIES.get(model[0], 18)
 
 
 def test_the_benchmark_of_a_step_runs(tmp_path, monkeypatch):
