@@ -152,8 +152,10 @@ class GCNLayer(nn.Module):
     def forward(self, x: Tensor, block: Block, degrees: Tensor) -> Tensor:
         """Compute the outputs (num_dst, C') of one block."""
         edge_weights, self_weights = gcn_weights(block, degrees)
-        sums, own = aggregate_with_own(block, self.linear(x), edge_weights)
-        return sums + self_weights[:, None] * own + self.bias
+        narrows = narrows_first(block, self.linear.in_features, self.linear.out_features)
+        sums, own = aggregate_with_own(block, self.linear(x) if narrows else x, edge_weights)
+        out = sums + self_weights[:, None] * own
+        return (out if narrows else self.linear(out)) + self.bias
 
 
 def attend(conv: Any, x: Tensor, block: Block) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from cases.mistakes import refused
 from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
@@ -17,7 +18,7 @@ from hoptrain.engine import Graph
 from hoptrain.samplers import Block, NeighborSampler
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.layers import gcn_weights, mean_weights
-from hoptrain.trainers.models.pyg_layers import SAGELayer, make_layer
+from hoptrain.trainers.models.pyg_layers import GCNLayer, SAGELayer, make_layer
 from hoptrain.trainers.models.sums import narrows_first
 
 ARCHS = ("sage", "gat", "gcn", "gin")
@@ -68,6 +69,20 @@ def sage_of_pyg(layer):
     conv = SAGEConv((layer.lin_l.in_features, layer.lin_r.in_features), layer.lin_l.out_features)
     conv.lin_l, conv.lin_r = layer.lin_l, layer.lin_r
     return conv
+
+
+@pytest.mark.parametrize("out_channels", [2, 40])
+def test_gcn_multiplies_fewer_rows(simple_graph, out_channels):
+    """A layer multiplies before it adds if that is less work, and after it otherwise; the results are the same."""
+    batch = NeighborSampler([4]).sample(simple_graph, np.arange(20))
+    (block,), degrees = batch.to("cpu").blocks, degrees_of(simple_graph, batch.node_ids)
+    layer, x, multiplied = GCNLayer(8, out_channels), torch.randn(len(batch.node_ids), 8), []
+    layer.linear.register_forward_hook(lambda module, inputs, out: multiplied.append(len(out)))
+    weights, own = gcn_weights(block, degrees)
+    matrix = torch.zeros(block.num_dst, block.num_src).index_put((block.destinations(), block.indices.long()), weights, accumulate=True)
+    expected = (matrix + F.pad(own.diag(), (0, block.num_src - block.num_dst))) @ (x @ layer.linear.weight.T)
+    torch.testing.assert_close(layer(x, block, degrees), expected)
+    assert multiplied == [block.num_src if out_channels == 2 else block.num_dst]
 
 
 @pytest.mark.parametrize("arch", ["sage", "gin"])
