@@ -77,7 +77,7 @@ class GNN(nn.Module):
         widths = cell.widths(in_channels, out_channels)
         self.convs = nn.ModuleList(_conv(cell, library, *ends, is_last=ends is widths[-1]) for ends in widths)
         self.activation = F.elu if cell.arch == "gat" else F.relu
-        self.dropout = getattr(library, "Dropout", nn.Dropout)(cell.dropout)  # hoptrain's layers come with their own Dropout
+        self.dropout = nn.Dropout(cell.dropout)
 
     def forward(self, blocks: Any) -> Tensor:
         """Compute the logits of the seeds."""

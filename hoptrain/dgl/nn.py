@@ -1,7 +1,8 @@
 """Drop-in replacements for DGL's layers: write ``from hoptrain.dgl.nn import SAGEConv`` instead of ``from dgl.nn``.
 
 On blocks, neighbours are summed as in hoptrain's own models; on any other graph they are DGL's layers. On a CPU, freed memory is kept for the next step.
-``Dropout`` is a faster ``torch.nn.Dropout``. Every other name of ``dgl.nn`` is passed through unchanged.
+In training, ``torch.nn.Dropout`` applies hoptrain's faster dropout to their outputs; ``Dropout`` does so for any tensor. Every other name of ``dgl.nn`` is
+passed through unchanged.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from copy import copy
 from functools import cache
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hoptrain.dgl.outputs import dgl
 from hoptrain.engine.machine import keep_freed_memory
 from hoptrain.samplers import Block
-from hoptrain.trainers.models.layers import Dropout
+from hoptrain.trainers.models.layers import Dropout, dropout
 from hoptrain.trainers.models.sums import aggregate
 
 __all__ = ["Dropout", "GATConv", "GATv2Conv", "GINConv", "GraphConv", "SAGEConv"]
@@ -28,9 +31,39 @@ class _OnBlocks:
 
     def forward(self, graph: Any, *args: Any, **kwargs: Any) -> Any:
         """Compute the layer's outputs, as DGL's class does."""
-        if isinstance(graph, dgl.DGLGraph) and graph.is_block and len(graph.canonical_etypes) == 1:
-            graph = _with_sums(graph)
-        return super().forward(graph, *args, **kwargs)  # type: ignore[misc]  # defined by the DGL class, the next base
+        is_ours = isinstance(graph, dgl.DGLGraph) and graph.is_block and len(graph.canonical_etypes) == 1
+        out = super().forward(_with_sums(graph) if is_ours else graph, *args, **kwargs)  # type: ignore[misc]  # defined by the DGL class, the next base
+        return out.as_subclass(LayerOutput) if is_ours and isinstance(out, Tensor) and self.training else out  # type: ignore[attr-defined]
+
+
+class LayerOutput(Tensor):
+    """A layer's outputs, to which ``torch.nn.Dropout`` applies hoptrain's dropout, also after an activation or a normalisation.
+
+    The result of any other function is a plain tensor.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call ``func``, or hoptrain's dropout instead of torch's."""
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is F.dropout:
+                return _dropout(*args, **kwargs)
+            out = func(*args, **kwargs)
+            return out.as_subclass(cls) if func in _KEEPING else out
+
+
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    return F.dropout(input, p, training, True) if inplace else dropout(input.as_subclass(Tensor), p, training)
+
+
+_KEEPING = {
+    getattr(owner, name)
+    for name in ("relu", "elu", "selu", "gelu", "silu", "leaky_relu", "sigmoid", "tanh", "flatten", "layer_norm", "batch_norm")
+    for owner in (torch, F, Tensor)
+    if hasattr(owner, name)
+}
+"""Functions whose results are ``LayerOutput`` again: what is usually called between a layer and dropout."""
 
 
 class SAGEConv(_OnBlocks, dgl.nn.SAGEConv):

@@ -80,3 +80,30 @@ def test_other_names_are_dgls():
     assert ours.SumPooling is dgl.nn.SumPooling
     with refused("'NoSuchConv'", "neither module hoptrain.dgl.nn dgl.nn attribute", error=AttributeError):
         ours.NoSuchConv  # noqa: B018
+
+
+@pytest.mark.parametrize("between", [nn.Identity(), nn.ReLU(), nn.Sequential(nn.BatchNorm1d(8), nn.ELU())])
+def test_torchs_dropout_is_hoptrains_on_outputs(between):
+    """In training and on blocks, so that a script need not change the line of its dropout."""
+    _, block, _ = graphs()
+    layer, x = ours.SAGEConv(6, 8, "mean"), torch.rand(block.num_src_nodes(), 6)
+    results = []
+    for kind in (nn.Dropout, ours.Dropout):
+        torch.manual_seed(3)
+        out = kind(0.3)(between(layer(block, x)))
+        results.append([out, *torch.autograd.grad(out.square().sum(), layer.parameters())])
+        assert type(out) is torch.Tensor
+        assert 0 < (out == 0).sum() < out.numel()
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+    assert type(layer.eval()(block, x)) is torch.Tensor
+
+
+def test_outputs_in_training_are_tensors_for_dgl():
+    _, block, _ = graphs()
+    out = ours.SAGEConv(6, 8, "mean")(block, torch.rand(block.num_src_nodes(), 6))
+    assert type(out + 1) is torch.Tensor
+    pairs = dgl.graph((torch.arange(19), torch.arange(1, 20)), num_nodes=len(out))
+    pairs.ndata["h"] = out
+    pairs.apply_edges(dgl.function.u_dot_v("h", "h", "score"))
+    torch.testing.assert_close(pairs.edata["score"][:, 0], (out[:19] * out[1:20]).sum(1))
+    assert nn.Dropout(0.5, inplace=True)(out) is out
