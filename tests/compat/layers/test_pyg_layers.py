@@ -247,9 +247,9 @@ def test_layers_can_be_copied_pickled_and_scripted():
 
 
 def test_other_names_are_pygs():
-    from hoptrain.pyg.nn import GraphSAGE, global_mean_pool
+    from hoptrain.pyg.nn import MLP, global_mean_pool
 
-    assert (GraphSAGE, global_mean_pool) == (pyg.GraphSAGE, pyg.global_mean_pool)
+    assert (MLP, global_mean_pool) == (pyg.MLP, pyg.global_mean_pool)
     with refused("'NoSuchConv'", "neither module hoptrain.pyg.nn torch_geometric.nn attribute", error=AttributeError):
         ours.NoSuchConv  # noqa: B018
 
