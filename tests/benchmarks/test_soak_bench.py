@@ -6,6 +6,7 @@ import pytest
 from cases.mistakes import refused
 
 from hoptrain.benchmarks import soak
+from hoptrain.kernels.child_process import python
 
 pytestmark = pytest.mark.timeout(600)  # four starts of two ranks, each a minute on a busy machine
 
@@ -43,7 +44,8 @@ def test_other_weights_are_an_error(monkeypatch):
         soak.run(argparse.Namespace(quick=False, minutes=1))
 
 
-def test_a_run_that_fails_by_itself_is_an_error(tmp_path):
+def test_a_run_that_fails_by_itself_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(soak, "python", lambda *words: python("-c", "import sys; sys.exit(sys.argv[-1])", *words))
     training = soak.Training(tmp_path / "run")
     with refused("training", "failed", error=RuntimeError, below="no_such_option"):
         training.finish(10, 0, 100, "--no_such_option=1")
