@@ -12,14 +12,15 @@ import torch
 from cases.mistakes import Mistake, each_of
 
 from hoptrain.benchmarks import report, scale
-from hoptrain.benchmarks.common import processes
-from hoptrain.benchmarks.common.grid import read_grid
+from hoptrain.benchmarks.common import grid, processes
+from hoptrain.benchmarks.common.grid import read_grid, with_tuples
+from hoptrain.benchmarks.common.trial import Trial
 from hoptrain.benchmarks.study import plots, what_if
 from hoptrain.benchmarks.study.cell import PHASES, Cell, Place
 from hoptrain.benchmarks.study.peer_feeds import FEEDS, nested_blocks
 from hoptrain.benchmarks.study.run import merge
 from hoptrain.benchmarks.study.table import rows_of, summarize
-from hoptrain.benchmarks.study.train import seeds_of
+from hoptrain.benchmarks.study.train import seeds_of, train
 from hoptrain.engine import Dataset, Graph, InputError
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.cli import main
@@ -31,6 +32,25 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "bench"
 # The whole study.
 
 
+@pytest.fixture
+def _one_rank_here(monkeypatch):
+    """Train cells of one rank in this process, since each process takes seconds to import torch."""
+    start = grid.run_trial
+
+    def run(command, limit, log):
+        *_, cell, folder = command
+        cell = Cell(**with_tuples(json.loads(cell)))
+        if cell.ranks > 1:
+            return start(command, limit, log)
+        log.touch()
+        found = merge([train(cell, Path(folder), log.parent, 0)])
+        return Trial(ended=True, seconds=1.0, code=0, text=f"{grid.FOUND}{json.dumps(found)}", where="", orphans=0, shm_files=0)
+
+    monkeypatch.setattr(grid, "run_trial", run)
+    monkeypatch.setattr("hoptrain.benchmarks.study.train.keep_freed_memory", lambda: None)  # it would hold for all later tests
+
+
+@pytest.mark.usefixtures("_one_rank_here")
 def test_hoptrain_alone(dataset, tmp_path, capsys):
     dataset.save(tmp_path / "data")
     config = tmp_path / "grid.yaml"
