@@ -33,6 +33,7 @@ def bench(out, *options):
 
 def test_torch_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "IDLE_S", 2.0)
+    monkeypatch.setattr(trial, "LEAVE_S", 0.5)
     monkeypatch.setattr(deadlock, "QUICK_S", 3.0)
     [row], summary = bench(tmp_path, "--cases", "stop", "--systems", "torch")
     assert (row["case"], row["system"], row["limit_s"], row["outcome"]) == ("stop", "torch", 3.0, "hung")
@@ -78,6 +79,7 @@ def test_a_program_that_leaves_a_process_and_a_file(tmp_path, monkeypatch):
 
 def test_a_program_that_waits_is_given_up_with_its_stack(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "IDLE_S", 1.0)
+    monkeypatch.setattr(trial, "LEAVE_S", 0.5)
     found = program(
         """
         import faulthandler, os, signal, time
@@ -111,7 +113,7 @@ def test_a_program_that_computes_is_given_longer(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "IDLE_S", 5.0)
     monkeypatch.setattr(trial, "cpu_seconds", lambda found, **_: 0.0)  # as if other programs used all cores
     found = program(
-        "import time; print('begin', flush=True); t = time.process_time()\nwhile time.process_time() - t < 2: pass", tmp_path, 0.5
+        "import time; print('begin', flush=True); t = time.process_time()\nwhile time.process_time() - t < 1: pass", tmp_path, 0.5
     )
     assert (found.ended, found.code) == (True, 0)
 
@@ -126,15 +128,15 @@ def test_processor_time_before_the_beginning_does_not_count(tmp_path, monkeypatc
             begin = time.process_time()
             while time.process_time() - begin < seconds:
                 pass
-        compute(1.5)
+        compute(1)
         print("begin", flush=True)
         begin = time.monotonic()
-        while time.monotonic() - begin < 2:
+        while time.monotonic() - begin < 1.2:
             compute(0.01)
             time.sleep(0.04)
         """,
         tmp_path,
-        1.0,
+        0.6,
     )
     assert (found.ended, found.code) == (True, 0)
 
