@@ -78,32 +78,30 @@ def test_a_disk_is_read_by_blocks(saved, tmp_path):
         Disk(str(tmp_path / "short"), 1, 0.05)
 
 
-@pytest.mark.parametrize("name", ["plain", "hetero"])
-def test_edges_and_transfer(saved, tmp_path, name, capsys):
-    folder = saved.path
-    if name == "hetero":
-        draw, folder = np.random.default_rng(0), tmp_path / "hetero"
-        graph = HeteroGraph.from_edges({"a": 900, "b": 600}, {("b", "to", "a"): (draw.integers(0, 600, 9000), draw.integers(0, 900, 9000))})
-        HeteroDataset(graph=graph, seed_type="a", x={"b": draw.random((600, 8))}, splits={"train": np.arange(0, 900, 4)}).save(folder)
+def check_edges(content, samplers):
+    """Check the records of the edges, and those of the handover with the given samplers; they are the same for each kind of graph."""
+    edges, handover = ([row for row in content["records"] if row["part"] == part] for part in ("edges", "handover"))
+    assert {row["system"] for row in edges} == {"in memory", "tier", "map, MADV_RANDOM"}
+    assert min(row["batches_s"] for row in edges) > 0
+    assert {"min_edges_over_map", "min_edges_share_of_memory_speed"} <= set(content["summary"])
+    assert {row["sampler"] for row in handover} == samplers
+    assert min(row[part] for row in handover for part in ("sample_ms", "hand_ms", "take_ms", "edges")) > 0
+
+
+def test_edges_and_transfer_of_several_types(tmp_path, capsys):
+    draw, folder = np.random.default_rng(0), tmp_path / "hetero"
+    graph = HeteroGraph.from_edges({"a": 900, "b": 600}, {("b", "to", "a"): (draw.integers(0, 600, 9000), draw.integers(0, 900, 9000))})
+    HeteroDataset(graph=graph, seed_type="a", x={"b": draw.random((600, 8))}, splits={"train": np.arange(0, 900, 4)}).save(folder)
     options = ["--quick", "--graphs", str(folder), "--fanouts", "3", "2", "--batch-size", "16", "--out", str(tmp_path / "out")]
-    for part, systems in (("edges", {"in memory", "tier", "map, MADV_RANDOM"}), ("handover", None)):
-        assert main(["bench", "storage", "--only", part, *options]) == 0
-        content = json.loads((tmp_path / "out" / "results.json").read_text())
-        if systems:
-            assert {row["system"] for row in content["records"]} == systems
-            assert min(row["batches_s"] for row in content["records"]) > 0
-            assert set(content["summary"]) == {"min_edges_over_map", "min_edges_share_of_memory_speed"}
-        else:
-            samplers = {"plain": {"NeighborSampler", "LaborSampler"}, "hetero": {"HeteroSampler", "HeteroLaborSampler"}}
-            assert {row["sampler"] for row in content["records"]} == samplers[name]
-            assert min(row[part] for row in content["records"] for part in ("sample_ms", "hand_ms", "take_ms", "edges")) > 0
-    assert list(folder.parent.glob("tmp*")) == []
-    if name == "hetero":
-        assert main(["bench", "storage", "--only", "reads", *options]) == 2
-        assert "--only is reads, which needs a homogeneous graph, and " in capsys.readouterr().err
+    assert main(["bench", "storage", *options]) == 0
+    check_edges(json.loads((tmp_path / "out" / "results.json").read_text()), {"HeteroSampler", "HeteroLaborSampler"})
+    assert list(tmp_path.glob("tmp*")) == []
+    assert main(["bench", "storage", "--only", "reads", *options]) == 2
+    assert "--only is reads, which needs a homogeneous graph, and " in capsys.readouterr().err
 
 
-def test_all_systems_are_measured(saved, tmp_path):
+def test_all_parts_are_measured(saved, tmp_path):
+    """All parts run on a homogeneous graph; of the policies, one is timed, since ``test_rows_are_those_of_the_file`` gathers with each."""
     folder = FileRows.of(saved.x, "features").path.removesuffix("/x.npy")
     options = [
         "--graphs",
@@ -118,6 +116,8 @@ def test_all_systems_are_measured(saved, tmp_path):
         "--without",
         "map",
         "LRU",
+        "degree",
+        "presampled",
         "--out",
         str(tmp_path),
     ]
@@ -140,4 +140,6 @@ def test_all_systems_are_measured(saved, tmp_path):
     assert 0 < summary["share_permitted"] <= 1
     assert summary["reads_over_best_policy"] < 1 <= summary["misses_over_optimum"]
     timed = {row["system"] for row in content["records"] if row["part"] == "speed"}
-    assert timed == {"in memory", "tier", "map, MADV_RANDOM", "S3-FIFO", "degree", "presampled", "disk"}
+    assert timed == {"in memory", "tier", "map, MADV_RANDOM", "S3-FIFO", "disk"}
+    check_edges(content, {"NeighborSampler", "LaborSampler"})
+    assert list(saved.path.parent.glob("tmp*")) == []
