@@ -1,4 +1,4 @@
-"""Loaders that tests run in other processes. They are in a separate module so that these processes import little."""
+"""What tests run in other processes. It is in a separate module so that these processes import little."""
 
 import os
 import signal
@@ -7,12 +7,13 @@ import sys
 import time
 from functools import partial
 
-from hoptrain.benchmarks.baselines import hoptrain
 from hoptrain.engine import InputError
 
 
 def slow(data, keep=1.0, delay=0.02):
     """A slowed-down loader of hoptrain that reports only a share of the edges."""
+    from hoptrain.benchmarks.baselines import hoptrain  # here, since most of these processes sample nothing
+
     make = hoptrain.open_loader("all", data)
 
     def make_slow(case, workers):
@@ -32,6 +33,23 @@ def absent(data):
 
 def dies(data):
     return lambda case, workers: partial(os._exit, 3)
+
+
+class Here:
+    """A stand-in for ``Child`` whose object lives in this process, which has imported all libraries."""
+
+    def __init__(self, make, *args, environment, patience):
+        self.make, self.served = partial(make, *args), None
+
+    def call(self, method, *args):
+        self.served = self.served or self.make()
+        return getattr(self.served, method)(*args)
+
+    def cpu_seconds(self):
+        return 0.0
+
+    def close(self):
+        self.served = None
 
 
 class Counter:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from cases.mistakes import refused
-from fake_loaders import Counter, absent, dies, slow
+from fake_loaders import Counter, Here, absent, dies, slow
 
 from hoptrain.benchmarks import loader
 from hoptrain.benchmarks.baselines import dgl, hoptrain, loaders, pyg
@@ -48,6 +48,7 @@ def run(folder, out, *options):
 
 def test_narrow_features(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "can_draw", lambda: False)
+    monkeypatch.setattr(loader, "Child", partial(Here, environment=None))
     content = run(folder, tmp_path / "out", "--baselines", "--workers", "0", "--modes", "new", "--features", "int8")
     rows = {row["system"]: row for row in content["records"]}
     assert list(rows) == ["hoptrain", "hoptrain int8", "hoptrain int8 codes"]
@@ -74,10 +75,17 @@ def test_hoptrain_alone(folder, tmp_path, monkeypatch):
     assert content["seeds"] == [0]
 
 
+def child_if_it_dies(make, opener, *args, environment=None, patience):
+    """Return a ``Child`` for the loader that ends its process, and a stand-in for the others."""
+    kind = Child if opener is dies else Here
+    return kind(make, opener, *args, environment=environment, patience=patience)
+
+
 def test_baselines(folder, tmp_path, monkeypatch, capsys):
     openers = {"slow": slow, "less": partial(slow, keep=0.8), "absent": absent, "dies": dies, "new": slow}
     fakes = {name: Baseline(name, "new" if name == "new" else "all", opener) for name, opener in openers.items()}
     monkeypatch.setattr(loader, "BASELINES", fakes)
+    monkeypatch.setattr(loader, "Child", child_if_it_dies)
     content = run(folder, tmp_path / "out", "--modes", "all", "--workers", "0", "--baselines", *fakes)
     ratios = {(row["system"], row["workers"]): row["ratio"] for row in content["records"] if row["left_out"] is None}
     assert ratios.keys() == {("hoptrain", 0), ("slow malloc", 0)}
