@@ -105,3 +105,15 @@ def form(batch):
         }
         for store in batch.stores
     }
+
+
+def numbers(batch):
+    """Return the nodes of a batch in a form that can be compared."""
+    stores = batch.node_stores if hasattr(batch, "node_stores") else batch.stores
+    return [store.x.tolist() for store in stores if "x" in store]
+
+
+def batches_of(loader):
+    """Return the contents of an epoch's batches."""
+    torch.manual_seed(7)
+    return [numbers(batch) + list(batch.to_dict().values()) for batch in loader]

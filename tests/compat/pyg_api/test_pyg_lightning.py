@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 from cases.mistakes import refused
-from pyg_case import some_data, some_hetero_data
+from pyg_case import batches_of, numbers, some_data, some_hetero_data
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.trainer.states import RunningStage
 from pytorch_lightning.utilities.data import _update_dataloader
@@ -61,12 +61,6 @@ class Model(LightningModule):
 def trainer_of(**options):
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     return Trainer(accelerator="cpu", max_epochs=2, **quiet, **options)
-
-
-def numbers(batch):
-    """Return the nodes of a batch in a form that can be compared."""
-    stores = batch.node_stores if hasattr(batch, "node_stores") else batch.stores
-    return [store.x.tolist() for store in stores if "x" in store]
 
 
 @pytest.mark.parametrize("is_in_hook", [False, True])
@@ -147,11 +141,6 @@ def _marked(batch):
     return batch
 
 
-def batches_of(loader):
-    torch.manual_seed(7)
-    return [numbers(batch) + list(batch.to_dict().values()) for batch in loader]
-
-
 def equal(one, other):
     """Return whether nested values with tensors are bit-identical."""
     if isinstance(one, torch.Tensor):
@@ -168,7 +157,7 @@ def test_a_pickled_loader_gives_the_same_batches(name):
     assert equal(batches_of(copied), batches_of(loader))
 
 
-THERE = "import pickle, sys; from test_pyg_lightning import batches_of; pickle.dump(batches_of(pickle.load(sys.stdin.buffer)), sys.stdout.buffer)"
+THERE = "import pickle, sys; from pyg_case import batches_of; pickle.dump(batches_of(pickle.load(sys.stdin.buffer)), sys.stdout.buffer)"
 
 
 def test_a_new_process_gives_the_same_batches_of_links():
