@@ -421,8 +421,9 @@ def test_an_epoch_may_have_no_end(data):
         return found, state
 
     here, state = first(0)
-    assert all(found == here for found, _ in (first(1), first(2), first(0, trained=5)))
-    assert all(torch.equal(state, after) for _, after in (first(1), first(2))), "the training draws what it draws without"
+    spread = first(1), first(2)
+    assert all(found == here for found, _ in (*spread, first(0, trained=5)))
+    assert all(torch.equal(state, after) for _, after in spread), "the training draws what it draws without"
 
 
 def test_a_sampler_may_learn_from_the_training(data):
