@@ -27,14 +27,14 @@ def test_device_grid(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(sampler_cuda, "WARMUP", 0)
     monkeypatch.setattr(rounds, "WARMUP", 0)
     if is_simulated():  # the simulator runs every CUDA thread as a Python thread
-        small = Thresholds(block=4, max_blocks=2)
+        small = Thresholds(block=4, max_blocks=1)
         monkeypatch.setattr(sampler_cuda, "THRESHOLDS", small)
         monkeypatch.setattr(sampler_cuda, "Workspace", partial(with_thresholds, small))
         monkeypatch.setattr(sampler_cuda, "this_device", partial(device_named, "h200"))
-    data = Dataset(name="small", graph=graph, x=np.ones((200, 3), np.float32), splits={"train": np.arange(6)})
+    data = Dataset(name="small", graph=graph, x=np.ones((200, 3), np.float32), splits={"train": np.arange(4)})
     data.save(tmp_path / "small")
     args = SimpleNamespace(
-        graphs=[str(tmp_path / "small")], fanouts=[(2, 2)], batch_size=[3], modes=["all"], bulks=[1, 2],
+        graphs=[str(tmp_path / "small")], fanouts=[(2,)], batch_size=[2], modes=["all"], bulks=[1, 2],
         replace=False, rounds=1, quick=True, scale=None, root=None, bandwidth=1000,
     )  # fmt: skip
     result = sampler_cuda.measure(args)
