@@ -33,8 +33,15 @@ def command_of(cell: Cell, folder: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a cell and print the results, or why its system is not available."""
+    """Run a cell, and end the process without the shutdown of libraries, whose time does not matter."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)
+    run(arguments)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run a cell and print the results, or why its system is not available."""
     cell = Cell(**with_tuples(json.loads(arguments[0])))
     say(BEGIN)
     reason = missing(cell)
@@ -47,8 +54,6 @@ def main(arguments: Sequence[str]) -> None:
         say(f"{RAISED}{type(error).__name__}: {error}")
         raise
     say(FOUND + json.dumps(found))
-    sys.stdout.flush()
-    os._exit(0)  # skips the shutdown of libraries, whose time does not matter
 
 
 def missing(cell: Cell) -> str | None:

@@ -12,6 +12,8 @@ from cases.mistakes import Mistake, each_of
 from cases.pyg_original import use_original_loader
 
 from hoptrain.benchmarks import trainings
+from hoptrain.benchmarks.common import grid
+from hoptrain.benchmarks.common.trial import Trial
 from hoptrain.benchmarks.trainings import bound, program, report
 from hoptrain.benchmarks.trainings.bound import Bound, Phase, Work, count_work, estimate
 from hoptrain.benchmarks.trainings.cell import SYSTEMS, Cell
@@ -111,8 +113,31 @@ def test_a_bound_is_work_over_rates(folder, monkeypatch):
 # The whole benchmark.
 
 
+@pytest.fixture
+def _one_process(monkeypatch):
+    """Run all cells except the first in this process, since each process takes seconds to import torch."""
+    start, said, calls = grid.run_trial, [], []
+
+    def run(command, limit, log):
+        calls.append(command)
+        if len(calls) == 1:
+            return start(command, limit, log)
+        said.clear()
+        program.run(command[-2:])
+        log.touch()
+        return Trial(ended=True, seconds=1.0, code=0, text="\n".join(said), where="", orphans=0, shm_files=0)
+
+    monkeypatch.setattr(grid, "run_trial", run)
+    monkeypatch.setattr(program, "say", said.append)
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+
+
 @pytest.mark.long
-def test_the_quick_form(folder, tmp_path):
+@pytest.mark.usefixtures("_one_process")
+@pytest.mark.filterwarnings("ignore")  # Lightning warns about so small a run
+def test_the_quick_form(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainings, "allowed_cores", lambda: 1)  # one number of threads for each number of workers
+    monkeypatch.setattr(bound, "COPY_BYTES", 1 << 16)
     out = tmp_path / "out"
     command = ["bench", "trainings", "--quick", "--graphs", str(folder), "--systems", "fit", "hoptrain.pyg", "dgl-int64"]
     command += ["--fanouts", "4", "3", "--batch-size", "16", "--steps", "2", "--workers", "0", "1", "--rounds", "2", "--out", str(out)]
