@@ -2,6 +2,7 @@
 
 from unittest.mock import patch
 
+import numpy as np
 import torch
 import torch_geometric.loader
 from torch_geometric.data import Data
@@ -13,6 +14,8 @@ def sample_as_pyg_lib(colptr, row, seeds, fanouts, generator, *, replace=False, 
 
     With ``times`` (E,), only edges up to the time of the seed in ``seed_times`` are sampled.
     """
+    colptr, row = colptr.tolist(), row.tolist()
+    times, seed_times = (None if each is None else each.numpy() for each in (times, seed_times))
     nodes = [(tree if disjoint else 0, v) for tree, v in enumerate(seeds.tolist())]
     local = {node: i for i, node in reversed(list(enumerate(nodes)))}
     rows, cols, edges, num_nodes, num_edges = [], [], [], [len(nodes)], []
@@ -21,18 +24,18 @@ def sample_as_pyg_lib(colptr, row, seeds, fanouts, generator, *, replace=False, 
         end, before = len(nodes), len(rows)
         for i in range(begin, end):
             tree, v = nodes[i]
-            admitted = torch.arange(colptr[v], colptr[v + 1])
+            admitted = np.arange(colptr[v], colptr[v + 1])
             if times is not None:
                 admitted = admitted[times[admitted] <= seed_times[tree]]
-                admitted = admitted[times[admitted].argsort(stable=True)]
+                admitted = admitted[times[admitted].argsort(kind="stable")]
             if last and fanout >= 0:
                 admitted = admitted[max(0, len(admitted) - fanout) :]
             if replace and fanout >= 0:
                 draws = torch.randint(max(1, len(admitted)), (fanout if len(admitted) else 0,), generator=generator)
             else:
                 draws = torch.randperm(len(admitted), generator=generator)[: fanout if fanout >= 0 else None]
-            for edge in admitted[draws].tolist():
-                node = (tree, int(row[edge]))
+            for edge in admitted[draws.numpy()].tolist():
+                node = (tree, row[edge])
                 if node not in local:
                     local[node] = len(nodes)
                     nodes.append(node)
@@ -52,6 +55,8 @@ def sample_types_as_pyg_lib(columns, seeds, fanouts, generator, *, replace=False
 
     ``columns`` has (colptr, row) by relation; ``times`` has the times of each relation with times.
     """
+    columns = {relation: (colptr.tolist(), row.tolist()) for relation, (colptr, row) in columns.items()}
+    times = None if times is None else {relation: own.numpy() for relation, own in times.items()}
     trees = [(kind, v) for kind, ids in seeds.items() for v in ids.tolist()]
     bounds = None if seed_times is None else [t for kind in seeds for t in seed_times[kind].tolist()]
     kinds = {kind for source, _, destination in columns for kind in (source, destination)} | set(seeds)
@@ -66,17 +71,17 @@ def sample_types_as_pyg_lib(columns, seeds, fanouts, generator, *, replace=False
             (source, _, destination), fanout, before = relation, fanouts[relation][hop], len(edges[relation])
             for i in range(begins[destination], ends[destination]):
                 tree, v = nodes[destination][i]
-                admitted = torch.arange(colptr[v], colptr[v + 1])
+                admitted = np.arange(colptr[v], colptr[v + 1])
                 if times is not None and relation in times:
                     admitted = admitted[times[relation][admitted] <= bounds[tree]]
                     if last and fanout >= 0:
-                        admitted = admitted[times[relation][admitted].argsort(stable=True)][max(0, len(admitted) - fanout) :]
+                        admitted = admitted[times[relation][admitted].argsort(kind="stable")][max(0, len(admitted) - fanout) :]
                 if replace and fanout >= 0:
                     draws = torch.randint(max(1, len(admitted)), (fanout if len(admitted) else 0,), generator=generator)
                 else:
                     draws = torch.randperm(len(admitted), generator=generator)[: fanout if fanout >= 0 else None]
-                for edge in admitted[draws].tolist():
-                    node = (tree, int(row[edge]))
+                for edge in admitted[draws.numpy()].tolist():
+                    node = (tree, row[edge])
                     if node not in local[source]:
                         local[source][node] = len(nodes[source])
                         nodes[source].append(node)
