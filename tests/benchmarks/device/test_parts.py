@@ -30,6 +30,8 @@ plain = pytest.mark.skipif(IS_INTERPRETED, reason="needs no device")
 
 BENCHMARKS = ["timing", "counters", "sample", "transit"]
 SUITES = [name for name, part in PARTS.items() if "pytest" in part.command]
+COMMANDS = {tuple(PARTS[name].command): name for name in reversed(SUITES)}
+"""A part of each command of a suite; "tests" and "blocks" differ in a variable that ``test_a_suite_has_tests`` does not need."""
 ELSEWHERE = {"doctor", "data", "fit", "precision", "memcheck", "racecheck", "synccheck", "initcheck"}
 """Parts with other tests: the doctor and the program of the sanitizers in tests/trainers/commands/checks, fit below, and precision in
 tests/benchmarks/cases/test_accuracy_precisions.py. data only generates a graph."""
@@ -97,7 +99,7 @@ def test_a_benchmark(name, folder, tmp_path, monkeypatch):
 
 
 @plain
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("name", COMMANDS.values())
 def test_a_suite_has_tests(name):
     _, _, *words = command_of(PARTS[name], ROOT)
     command = [sys.executable, "-P", "-m", words[0], "-p", "ptx.plugin", "--collect-only", "-q", *words[1:]]
