@@ -68,10 +68,9 @@ class Counting(NeighborSampler):
         return super().sample_on_cpu(graph, seeds, address, workspace, **options)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_each_batch_is_sampled_once(loader_of, tmp_path, num_workers):
+def test_each_batch_is_sampled_once(loader_of, tmp_path):
     plain, path = loader_of(), tmp_path / "sampled"
-    cached = loader_of(Counting([3, 2], path), feature_cache="8MiB", prefetch_steps=8, num_workers=num_workers)
+    cached = loader_of(Counting([3, 2], path), feature_cache="8MiB", prefetch_steps=8, num_workers=2)
     for _ in range(2):
         assert same(cached, plain) == 25
     sampled = Counter(path.read_text().splitlines())

@@ -107,7 +107,7 @@ def test_sums_and_derivatives(kernels, case, heads, width, weighted, mean, dtype
         torch.testing.assert_close(found, expected_weights.grad, **{**close, "atol": 1e-4 if dtype != torch.float64 else 1e-13})
 
 
-@pytest.mark.parametrize(("heads", "mean"), [(1, False), (1, True), (3, False)])
+@pytest.mark.parametrize(("heads", "mean"), [(1, False), (1, True), (2, False)])
 def test_derivatives_are_those_of_differences(kernels, heads, mean):
     block = make_block("random", num_rows=9)
     x = there(numbers(9, 2 * heads, dtype=torch.float64)).requires_grad_()
