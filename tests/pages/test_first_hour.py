@@ -14,6 +14,7 @@ from wheel_case import ROOT, build_wheel, new_environment
 
 pytestmark = pytest.mark.timeout(900)
 PAGE = (ROOT / "docs" / "first_hour.md").read_text()
+EPOCHS = 10
 LINES = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.replace("\\\n", " ").splitlines()]
 
 
@@ -44,9 +45,11 @@ def test_a_user_without_the_checkout_trains_the_quickstart(installed, tmp_path):
 
 
 def files_of_the_page(folder):
+    """Write the page's programs; the training has ``EPOCHS`` epochs, of the 30 that leave a reader the time to stop it."""
     folder.mkdir()
     for name, text in re.findall(r'```python title="(.*?)"\n(.*?)```', PAGE, re.DOTALL):
-        (folder / name).write_text(text)
+        assert ("max_epochs=30," in text) == (name == "train.py")
+        (folder / name).write_text(text.replace("max_epochs=30,", f"max_epochs={EPOCHS},"))
 
 
 def weights(folder):
@@ -74,14 +77,14 @@ def test_from_tables_to_a_resumed_run(installed, tmp_path):
     training.wait(200)
     stopped_after = weights(here)[0]
     output = run(again, here, environment)
-    assert stopped_after < 29
+    assert stopped_after < EPOCHS - 1
     assert float(re.search(r"test_acc\W+([\d.]+)", output)[1]) > 0.7
 
     files_of_the_page(whole)
     (whole / "people").symlink_to(here / "people")
     run(first, whole, environment)
     (epoch, resumed), (end, uninterrupted) = weights(here), weights(whole)
-    assert epoch == end == 29
+    assert epoch == end == EPOCHS - 1
     assert all(torch.equal(resumed[name], uninterrupted[name]) for name in uninterrupted)
     events = json.loads((here / "timeline.json").read_text())["traceEvents"]
     rows = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
