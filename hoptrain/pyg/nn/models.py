@@ -11,7 +11,6 @@ import torch_geometric.nn as pyg
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from hoptrain.pyg.nn.convs import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv
-from hoptrain.trainers.models.layers import Dropout
 
 _CONVS = {each.__base__: each for each in (GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv)}
 """PyG's class of a layer -> hoptrain's."""
@@ -19,12 +18,6 @@ _CONVS = {each.__base__: each for each in (GATConv, GATv2Conv, GCNConv, GINConv,
 
 class FasterModel(BasicGNN):
     """A model of PyG that is faster on batches of ``hoptrain.pyg``, with PyG's parameters, ``state_dict`` and results."""
-
-    dropout: Any
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.dropout = Dropout(self.dropout.p)
 
     def init_conv(self, *args: Any, **kwargs: Any) -> Any:
         """Build a layer as PyG's model does, with hoptrain's class."""
