@@ -102,7 +102,7 @@ test-faults: $(STAMP)
 	HOPTRAIN_FAULTS=100 $(BIN)/pytest --numprocesses 2 tests/trainers/resume/test_resume_drawn.py
 	HOPTRAIN_FAULTS=34 $(BIN)/pytest --numprocesses 2 tests/trainers/multinode/test_machine_faults.py
 	HOPTRAIN_FAULTS=1 $(BIN)/pytest tests/trainers/multinode/test_several_machines.py tests/trainers/multinode/test_machine_restart.py tests/trainers/multinode/test_launchers.py \
-		tests/trainers/callbacks/test_rendezvous.py
+		tests/trainers/callbacks/test_rendezvous.py tests/trainers/watchdog/test_process.py tests/trainers/watchdog/test_launcher.py
 	$(BIN)/pytest --hypothesis-profile drawn $(BY_FILE) 2 $(shell grep -lr "^from hypothesis" tests --include='test_*.py')
 
 soak: $(STAMP)

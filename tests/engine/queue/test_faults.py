@@ -1,6 +1,6 @@
 """Every fault of a worker ends within seconds: the worker is replaced and batches are unchanged, or one error is raised.
 
-``HOPTRAIN_FAULTS=50`` repeats the quick cases 50 times (``make test-faults``).
+``HOPTRAIN_FAULTS=50`` repeats the quick cases 50 times, and combines each fault with each state of a worker (``make test-faults``).
 """
 
 import logging
@@ -18,6 +18,7 @@ from reference.tasks import Faulty, Numbers
 from hoptrain.engine import WorkerError
 
 REPEATS = int(os.environ.get("HOPTRAIN_FAULTS", "2"))
+EACH = pytest.mark.skipif("HOPTRAIN_FAULTS" not in os.environ, reason="each combination: HOPTRAIN_FAULTS=2")
 
 
 def run(pool, epoch, steps):
@@ -41,7 +42,7 @@ QUICK_DEATHS = ("sampling", "kill"), ("writing", "segfault"), ("written", "exit"
 @pytest.mark.parametrize(
     ("state", "action"),
     [
-        pytest.param(state, action, marks=[pytest.mark.promise] if (state, action) in QUICK_DEATHS else [])
+        pytest.param(state, action, marks=pytest.mark.promise if (state, action) in QUICK_DEATHS else EACH)
         for state in ("sampling", "writing", "written")
         for action in ("kill", "segfault", "exit")
     ],
@@ -70,9 +71,9 @@ def test_an_exception_ends_the_run_and_the_pool_serves_on(pool_of, tmp_path, sta
 @pytest.mark.parametrize(
     ("state", "action", "where"),
     [
-        ("sampling", "stop", "the process is stopped"),
+        pytest.param("sampling", "stop", "the process is stopped", marks=EACH),
         ("writing", "stop", "the process is stopped"),
-        ("written", "stop", "the process is stopped"),
+        pytest.param("written", "stop", "the process is stopped", marks=EACH),
         ("sampling", "spin", "in _spin"),
     ],
 )
@@ -98,7 +99,7 @@ def test_a_stack_can_be_asked_for_again(pool_of, tmp_path):
     batches.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *(pytest.param(number, marks=EACH) for number in (signal.SIGSEGV, signal.SIGTERM))])
 def test_a_worker_that_dies_idle_is_replaced(pool_of, tmp_path, number):
     pool = pool_of(Faulty(tmp_path, {}), 2)
     for epoch in range(REPEATS):
@@ -132,7 +133,7 @@ def test_a_worker_that_is_stopped_idle_is_replaced(pool_of, tmp_path):
     assert pool.pids()[1] != stopped
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=EACH), signal.SIGSTOP])
 def test_a_worker_that_ends_while_it_waits_for_a_slot_is_replaced(pool_of, tmp_path, number):
     """A worker that ends while it waits for a slot is replaced; its finished batches are delivered, and the new worker makes the rest."""
     pool = pool_of(Faulty(tmp_path, {}), 1, prefetch_factor=2, timeout=4, max_restarts=10)
@@ -213,7 +214,7 @@ def assert_none_runs(pids, seconds=20):
     assert not left
 
 
-@pytest.mark.parametrize("end", ["close", "exit", "kill", "spin", "stop"])
+@pytest.mark.parametrize("end", ["close", "exit", "kill", pytest.param("spin", marks=EACH), "stop"])
 def test_what_a_sampler_starts_ends_with_its_worker(pool_of, tmp_path, end):
     """Processes that a sampler starts end with their worker, however the worker ends.
 
@@ -243,22 +244,33 @@ while len(glob.glob({folder!r} + "/started-*")) < {starting}:
 """
 
 
+ENDS = {
+    "killed": "os.kill(os.getpid(), 9)",
+    "ends without close": "next(batches) if not {faults!r} else None; sys.exit(0)",
+    "exits at once": "os._exit(1)",
+    "dies while a fork of it lives": "os.fork() or time.sleep(60); os._exit(0)",
+}
+WORKERS = {
+    "well": {},
+    "stopped and stuck": {0: ("sampling", "stop"), 1: ("sampling", "spin")},
+    "with processes of their own": {0: ("sampling", "start"), 1: ("written", "start")},
+}
+SOME_ENDS = {
+    ("killed", "stopped and stuck"),
+    ("killed", "with processes of their own"),
+    ("ends without close", "well"),
+    ("exits at once", "with processes of their own"),
+    ("dies while a fork of it lives", "stopped and stuck"),
+}
+"""Each end, and each kind of worker."""
+
+
 @pytest.mark.parametrize(
-    "faults",
-    [{}, {0: ("sampling", "stop"), 1: ("sampling", "spin")}, {0: ("sampling", "start"), 1: ("written", "start")}],
-    ids=["well", "stopped and stuck", "with processes of their own"],
+    ("end", "workers"),
+    [pytest.param(end, workers, marks=[] if (end, workers) in SOME_ENDS else EACH) for end in ENDS for workers in WORKERS],
 )
-@pytest.mark.parametrize(
-    "action",
-    [
-        "os.kill(os.getpid(), 9)",
-        "next(batches) if not {faults!r} else None; sys.exit(0)",
-        "os._exit(1)",
-        "os.fork() or time.sleep(60); os._exit(0)",
-    ],
-    ids=["killed", "ends without close", "exits at once", "dies while a fork of it lives"],
-)
-def test_no_worker_outlives_its_trainer(tmp_path, action, faults):
+def test_no_worker_outlives_its_trainer(tmp_path, end, workers):
+    action, faults = ENDS[end], WORKERS[workers]
     starting = sum(action == "start" for _, action in faults.values())
     script = TRAINER.format(folder=str(tmp_path), faults=faults, starting=starting, action=action.format(faults=faults))
     trainer = subprocess.Popen(

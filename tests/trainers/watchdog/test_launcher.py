@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cases.mistakes import refused
-from ranks.on_machines import free_port
+from ranks.on_machines import EACH_FAULT, free_port
 
 from hoptrain.trainers.watchdog import launcher
 
@@ -78,7 +78,7 @@ def running(mark):
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=EACH_FAULT), 2])
 def test_ranks_watchdogs_and_workers_end_with_torchrun(tmp_path, ranks):
     mark = f"HOPTRAIN_TEST_MARK={tmp_path}"
     environment = os.environ | dict([mark.split("=", 1)]) | {"OMP_NUM_THREADS": "1"}
