@@ -199,6 +199,14 @@ def dataset(graph):
     )
 
 
+@pytest.fixture(scope="session")
+def forkserver():
+    """Start the process that ``ranks.forked.Forked`` forks from; a test that forks needs this fixture."""
+    from ranks.forked import begin
+
+    begin()
+
+
 @pytest.fixture
 def pool_of():
     """Return a function that makes pools, and close them after the test."""

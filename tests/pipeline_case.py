@@ -6,13 +6,14 @@ import signal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from ranks.forked import Forked
 from torch.distributed.device_mesh import init_device_mesh
 
 from hoptrain.engine import Graph
 from hoptrain.samplers import NeighborSampler
 from hoptrain.trainers.models import GNN
 from hoptrain.trainers.models.layered import address_seed, apply_layers
-from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan
+from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan, launch
 
 NUM_NODES, NUM_SEEDS, NUM_CLASSES = 60, 25, 3
 ARCHS = ("sage", "gat", "gcn")
@@ -63,6 +64,12 @@ def in_one_process(model, chunks):
         loss.backward()
         total += loss.item()
     return total, {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def start_forked(folder, rank):
+    """Fork a process of ``run_ranks``, to be set as ``launch._start``."""
+    (folder / f"errors{rank}").touch()
+    return Forked(launch._PROGRAM, folder, rank)
 
 
 def compare(cases):

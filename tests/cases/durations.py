@@ -7,6 +7,7 @@ clock time, since a test may only wait. Record on an idle machine.
 import importlib
 import json
 import os
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -93,5 +94,6 @@ class Durations:
 
 
 def times():
-    """Return the processor time so far and the wall-clock time, both in seconds."""
-    return sum(os.times()[:4]), time.perf_counter()
+    """Return the processor time so far, also of forked processes, and the wall-clock time, both in seconds."""
+    forked = sys.modules.get("ranks.forked")
+    return sum(os.times()[:4]) + (forked.processor_seconds() if forked else 0.0), time.perf_counter()

@@ -1,9 +1,6 @@
 """Groups of ranks for tests: processes with torch's process group and simulated devices, or threads of this process."""
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -12,6 +9,7 @@ from unittest import mock
 import numpy as np
 
 from hoptrain.engine.gpu_memory.meeting import Meeting
+from ranks.forked import Forked
 
 _BEGIN = """
     import json, logging, sys
@@ -30,20 +28,22 @@ _END = """
 """
 
 
-def run_ranks(folder, program, number=2):
-    """Run ``program`` in each rank, with the variables ``rank``, ``ranks`` and ``folder``; return its last output line (JSON) and stderr lines."""
-    text = "\n".join(map(textwrap.dedent, (_BEGIN, program, _END)))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_ENABLE_CUDASIM": "1"}
-    commands = [[sys.executable, "-c", text, str(folder), str(rank), str(number)] for rank in range(number)]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[2], "env": environment}
-    ranks = [subprocess.Popen(command, **options) for command in commands]
+def outputs_of(ranks, seconds):
+    """Return stdout and stderr of each rank, after checking that all end with code 0."""
     try:
-        results = [rank.communicate(timeout=90) for rank in ranks]
+        results = [rank.communicate(timeout=seconds) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
             rank.communicate()
-    assert [rank.returncode for rank in ranks] == [0] * number, results
+    assert [rank.returncode for rank in ranks] == [0] * len(ranks), results
+    return results
+
+
+def run_ranks(folder, program, number=2):
+    """Run ``program`` in forked ranks, with the variables ``rank``, ``ranks`` and ``folder``; return its last output line (JSON) and stderr lines."""
+    text = "\n".join(map(textwrap.dedent, (_BEGIN, program, _END)))
+    results = outputs_of([Forked(text, folder, rank, number, cwd=Path(__file__).parents[2]) for rank in range(number)], 90)
     return [json.loads(out.splitlines()[-1]) for out, _ in results], [error.splitlines() for _, error in results]
 
 

@@ -18,6 +18,7 @@ import torch
 from hoptrain.benchmarks.machines.namespaces import INTERFACE
 from hoptrain.engine import load_dataset
 from hoptrain.engine.partition.folder import part_folder, write_partition
+from ranks.forked import Forked
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 SHORT = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.accelerator=cpu", "--data.num_workers=1")
@@ -37,32 +38,45 @@ def free_port(ports=range(15_000, 32_000)):
 
 
 COMMAND = (sys.executable, "-m", "hoptrain.trainers.cli")
+MAIN = "import sys\nfrom hoptrain.trainers.cli import main\nsys.exit(main())"
+"""The command as a program of forked processes."""
 
 
-def start(folder, machines, *arguments, network=None, variables=None, program=COMMAND):
+def launched(number, machines=1, address="127.0.0.1"):
+    """Return the variables that torchrun sets in all ranks of a run."""
+    return {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(number),
+        "TORCHELASTIC_RUN_ID": "here",
+        "OMP_NUM_THREADS": "1",
+        "GROUP_RANK": "0",
+        "LOCAL_WORLD_SIZE": str(number // machines),
+    }
+
+
+def start(folder, machines, *arguments, network=None, variables=None, forked=None):
     """Start the ranks of a run with torchrun's variables: rank r runs on the machine ``machines[r]``, in a folder of that name.
 
-    With a network, each rank runs on one of its machines. ``variables`` holds environment variables of single machines, and
-    ``program`` is hoptrain's command by default.
+    With a network, each rank runs on one of its machines. ``variables`` holds environment variables of single machines. ``forked`` is the
+    program of forked ranks; without it, each rank starts anew.
     """
-    shared = {"GLOO_SOCKET_IFNAME": INTERFACE} if network else {}
-    shared |= {
-        "MASTER_ADDR": network.addresses[0] if network else "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(len(machines)),
-        "TORCHELASTIC_RUN_ID": "here",
-    }
-    shared |= {"OMP_NUM_THREADS": "1", "GROUP_RANK": "0", "LOCAL_WORLD_SIZE": str(len(machines) // len(set(machines)))}
+    shared = launched(len(machines), len(set(machines)), network.addresses[0] if network else "127.0.0.1")
+    shared |= {"GLOO_SOCKET_IFNAME": INTERFACE} if network else {}
     places = (f"--trainer.num_nodes={len(set(machines))}", f"--trainer.devices={shared['LOCAL_WORLD_SIZE']}")
     ranks = []
     for rank, machine in enumerate(machines):
         (folder / machine).mkdir(exist_ok=True)
         own = {"RANK": str(rank), "LOCAL_RANK": str(machines[:rank].count(machine)), "HOPTRAIN_MACHINE": machine}
-        command = [*program, "fit", "--config", QUICKSTART, *SHORT, *places, *map(str, arguments)]
-        command = [*(network.inside(rank) if network else []), *command]
+        command = ["fit", "--config", QUICKSTART, *SHORT, *places, *map(str, arguments)]
         own |= (variables or {}).get(machine, {})
-        options = {"cwd": folder / machine, "env": os.environ | shared | own, "start_new_session": True}
-        ranks.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options))
+        options = {"cwd": folder / machine, "env": os.environ | shared | own}
+        if forked:
+            ranks.append(Forked(forked, *command, **options))
+            continue
+        command = [*(network.inside(rank) if network else []), *COMMAND, *command]
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        ranks.append(subprocess.Popen(command, **options))
     return ranks
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from ranks.command import TWO_RANKS, here, hoptrain
+from ranks.command import TWO_RANKS, here, hoptrain, in_ranks
 from ranks.on_machines import QUICKSTART, START_S
 
 from hoptrain.engine import Dataset, Graph, load_dataset
@@ -152,13 +152,12 @@ def test_a_checkpoint_predicts_nodes_of_another_graph_by_the_configuration_besid
     assert len(rows[0]) == 12
 
 
-def test_predictions_are_the_same_from_one_rank_and_two(inline_run, run_here, tmp_path):
+@pytest.mark.usefixtures("forkserver")
+def test_predictions_are_the_same_from_one_rank_and_two(inline_run, run_here):
     predict = ("predict", "--config", QUICKSTART, "--ckpt_path", checkpoint_of(inline_run))
-    for printed in (run_here(*predict).out, hoptrain(*predict, *TWO_RANKS, cwd=tmp_path)):
-        assert printed.count("predictions.npy") == 1
-    scores = [np.load(tmp_path / "runs" / f"version_{version}" / "predictions.npy") for version in range(2)]
+    for printed in (run_here(*predict), in_ranks(*predict, *TWO_RANKS)):
+        assert printed.out.count("predictions.npy") == 1
+    scores = [np.load(f"runs/version_{version}/predictions.npy") for version in range(2)]
     assert scores[0].shape == (1797, 10)
     np.testing.assert_allclose(scores[1], scores[0], rtol=1e-4, atol=1e-5)
-    assert all(
-        np.array_equal(np.load(tmp_path / "runs" / f"version_{version}" / "predictions_ids.npy"), np.arange(1797)) for version in (0, 1)
-    )
+    assert all(np.array_equal(np.load(f"runs/version_{version}/predictions_ids.npy"), np.arange(1797)) for version in (0, 1))

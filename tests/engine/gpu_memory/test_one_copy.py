@@ -53,6 +53,7 @@ PROGRAM = """
 
 
 @pytest.mark.promise
+@pytest.mark.usefixtures("forkserver")
 def test_two_ranks_have_one_copy_in_memory(tmp_path):
     (first, second), (said, silent) = run_ranks(tmp_path, PROGRAM)
     inode, (path, *_), rss, pss, *shared = first["pages"]

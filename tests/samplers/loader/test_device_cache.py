@@ -57,6 +57,7 @@ PROGRAM = """
 
 
 @needs_cuda
+@pytest.mark.usefixtures("forkserver")
 def test_ranks_share_their_caches_out_or_have_their_own(tmp_path):
     both, said = run_ranks(tmp_path, PROGRAM)
     for facts in zip(*both, strict=True):

@@ -1,6 +1,6 @@
 """Out-of-core features under faults: killed or stopped processes change no batch; a failing file or device is reported in one line.
 
-``HOPTRAIN_FAULTS=N`` sends 4 N signals instead of 12 (``make test-faults``: 200).
+``HOPTRAIN_FAULTS=N`` sends 4 N signals instead of 12, also without out-of-core edges (``make test-faults``: 200).
 """
 
 import os
@@ -18,13 +18,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases.mistakes import refused
+from ranks.command import TWO_RANKS, in_ranks
+from ranks.on_machines import EACH_FAULT
 
 from hoptrain.engine import Dataset, WorkerOptions
 from hoptrain.samplers import NeighborSampler, SampleLoader
 
 SIGNALS = 4 * int(os.environ.get("HOPTRAIN_FAULTS", "3"))
 ROOT = Path(__file__).parents[3]
-SHORT = "--trainer.enable_progress_bar=false --trainer.enable_model_summary=false --trainer.accelerator=cpu --trainer.max_epochs=2"
+SHORT = "--trainer.enable_progress_bar=false --trainer.enable_model_summary=false --trainer.max_epochs=2"
 pytestmark = pytest.mark.timeout(200 + 30 * SIGNALS)
 
 
@@ -68,7 +70,7 @@ class Signals(threading.Thread):
                     os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("edges", ["mapped", "read"])
+@pytest.mark.parametrize("edges", [pytest.param("mapped", marks=EACH_FAULT), "read"])
 def test_signals_cost_reads_and_no_bit(folder, memory_for_edges, edges):
     if edges == "read":
         memory_for_edges(0)
@@ -96,32 +98,22 @@ def test_signals_cost_reads_and_no_bit(folder, memory_for_edges, edges):
 
 
 def fit(folder, cwd, *options):
-    command = [sys.executable, "-m", "hoptrain.trainers.cli", "fit", "--config", "quickstart", *SHORT.split(), f"--data.dataset={folder}"]
-    command += [
-        "--trainer.log_every_n_steps=1",
-        "--trainer.limit_train_batches=20",
-        "--data.num_workers=1",
-        "--data.batch_size=16",
-        *options,
-    ]
-    run = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
-    )
-    assert run.returncode == 0, run.stderr
+    cwd.mkdir()
+    command = ["fit", "--config", "quickstart", *SHORT.split(), *TWO_RANKS, f"--data.dataset={folder}", "--data.batch_size=16"]
+    run = in_ranks(*command, "--trainer.log_every_n_steps=1", "--trainer.limit_train_batches=20", "--data.num_workers=1", *options, cwd=cwd)
     rows = (cwd / "runs/version_0/metrics.csv").read_text().splitlines()
     column = rows[0].split(",").index("train_loss_step")
     return [row.split(",")[column] for row in rows[1:] if row.split(",")[column]], run
 
 
+@pytest.mark.usefixtures("forkserver")
 def test_two_ranks_train_on_what_features_in_memory_give(folder, tmp_path):
-    (tmp_path / "cached").mkdir()
-    (tmp_path / "plain").mkdir()
-    losses, run = fit(folder, tmp_path / "cached", "--trainer.devices=2", "--data.feature_cache=700KiB")
-    expected, _ = fit(folder, tmp_path / "plain", "--trainer.devices=2")
+    losses, run = fit(folder, tmp_path / "cached", "--data.feature_cache=700KiB")
+    expected, _ = fit(folder, tmp_path / "plain")
     assert losses == expected
     assert len(losses) > 4
-    assert run.stderr.count("feature cache: ") == 1  # only the rank that fills the cache logs it
-    assert "prefetch_steps 256" in run.stderr
+    assert run.err.count("feature cache: ") == 1  # only the rank that fills the cache logs it
+    assert "prefetch_steps 256" in run.err
 
 
 def test_a_file_that_is_cut_off_in_mid_run_is_one_line(folder, tmp_path):

@@ -5,12 +5,11 @@
 
 import json
 import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
+from ranks import outputs_of
+from ranks.forked import Forked
 
 from hoptrain.samplers import NeighborSampler, SampleLoader
 
@@ -52,28 +51,11 @@ def undisturbed(dataset, rank):
 
 
 @pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.usefixtures("forkserver")
 def test_four_ranks_with_many_workers_on_few_cores(dataset, tmp_path):
     dataset.save(tmp_path / "data")
-    command = [sys.executable, "-c", textwrap.dedent(RANK), tmp_path]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [*command, *map(str, (rank, RANKS, WORKERS, STEPS))],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[3],
-            env=environment,
-        )
-        for rank in range(RANKS)
-    ]
-    try:
-        results = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
-    assert [rank.returncode for rank in ranks] == [0] * RANKS, results
+    program = textwrap.dedent(RANK)
+    results = outputs_of([Forked(program, tmp_path, rank, RANKS, WORKERS, STEPS) for rank in range(RANKS)], LIMIT_S)
     found = [json.loads(out) for out, _ in results]
     expected = [undisturbed(dataset, rank) for rank in range(RANKS)]
     assert [mine for mine, _ in found] == expected

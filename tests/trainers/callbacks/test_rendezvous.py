@@ -6,11 +6,10 @@
 import os
 import re
 import socket
-import subprocess
-import sys
 import threading
 
 import pytest
+from ranks.forked import Forked
 from ranks.on_machines import EACH_FAULT, START_S, digits_in_parts, ended, free_port, place, start
 
 from hoptrain.engine import InputError
@@ -77,18 +76,14 @@ def test_a_port_in_use_is_named():
 
 
 @pytest.mark.timeout(2 * START_S)
+@pytest.mark.usefixtures("forkserver")
 @pytest.mark.parametrize("failing", [pytest.param(0, marks=EACH_FAULT), 1])
 def test_a_rank_that_fails_before_the_rendezvous_ends_the_other(tmp_path, tmp_path_factory, failing):
     """If a rank fails before the rendezvous, here since its machine lacks the partitions, the other rank ends with one line."""
     place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
     (tmp_path / f"m{failing}" / "parts").rename(tmp_path / f"m{failing}" / "elsewhere")
-    ranks = start(
-        tmp_path,
-        ["m0", "m1"],
-        "--data.partitions=parts",
-        f"--trainer.default_root_dir={tmp_path / 'runs'}",
-        program=[sys.executable, "-c", FIT],
-    )
+    options = ("--data.partitions=parts", f"--trainer.default_root_dir={tmp_path / 'runs'}")
+    ranks = start(tmp_path, ["m0", "m1"], *options, forked=FIT)
     outputs = ended(tmp_path, ranks, START_S)
     lines = [(re.findall(r"^hoptrain: .*", errors, re.MULTILINE) or [""])[-1] for _, errors in outputs]
     assert re.search("parts holds no partitioned data set", lines[failing]), outputs
@@ -112,18 +107,14 @@ trainer.fit(task, data)
 
 
 @pytest.mark.timeout(2 * START_S)
+@pytest.mark.usefixtures("forkserver")
 @pytest.mark.parametrize(("present", "seconds"), [(1, 2.0), (2, 100.0)])
 def test_a_script_with_lightning_s_trainer_has_the_rendezvous_too(tmp_path, tmp_path_factory, present, seconds):
     place(tmp_path, digits_in_parts(tmp_path_factory.mktemp("digits")))
     shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", SCRIPT.format(seconds=seconds)]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    ranks = [
-        subprocess.Popen(
-            command, cwd=tmp_path / f"m{rank}", env=shared | {"NODE_RANK": str(rank), "HOPTRAIN_MACHINE": f"m{rank}"}, **options
-        )
-        for rank in range(present)
-    ]
+    own = [{"NODE_RANK": str(rank), "HOPTRAIN_MACHINE": f"m{rank}"} for rank in range(present)]
+    script = SCRIPT.format(seconds=seconds)
+    ranks = [Forked(script, cwd=tmp_path / f"m{rank}", env=shared | own[rank]) for rank in range(present)]
     outputs = ended(tmp_path, ranks, START_S)
     if present == 2:
         assert [rank.returncode for rank in ranks] == [0, 0], outputs

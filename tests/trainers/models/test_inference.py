@@ -1,14 +1,12 @@
 """Layer-wise inference equals one forward pass over the whole graph, for any chunks and any number of ranks."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from ranks import outputs_of
+from ranks.forked import Forked
 
 from hoptrain.engine.features.quantized import codes_of, quantize
 from hoptrain.samplers import NeighborSampler
@@ -107,12 +105,9 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.usefixtures("forkserver")
 def test_ranks_share_the_work(dataset, tmp_path):
     dataset.save(tmp_path / "data")
-    path = os.pathsep.join((str(Path(__file__).parent), str(Path(__file__).parents[2])))
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", RANK, str(tmp_path), str(rank)], env=os.environ | {"PYTHONPATH": path}) for rank in range(2)
-    ]
-    assert [rank.wait(110) for rank in ranks] == [0, 0]
+    outputs_of([Forked(RANK, tmp_path, rank) for rank in range(2)], 110)
     together = torch.cat([torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)])
     torch.testing.assert_close(together, by_blocks(make_model("sage"), dataset), rtol=1e-4, atol=1e-5)

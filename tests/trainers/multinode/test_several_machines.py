@@ -8,13 +8,20 @@ import sys
 import time
 
 import pytest
-from ranks.on_machines import EACH_FAULT, START_S, digits_in_parts, ended, learnt, place, processes_in, send, start
+from ranks.on_machines import EACH_FAULT, MAIN, START_S, digits_in_parts, ended, learnt, place, processes_in, send, start
 
 from hoptrain.engine import load_dataset
 
 # `test_launchers.py` tests two machines with a replicated graph.
 GRAPHS = (("replicated", 128), ("partitioned", 16)) if "HOPTRAIN_FAULTS" in os.environ else (("partitioned", 16),)
-pytestmark = pytest.mark.timeout(START_S + 100)
+pytestmark = [pytest.mark.timeout(START_S + 100), pytest.mark.usefixtures("forkserver")]
+APART = """
+import os, sys
+if "CLOCK" in os.environ:
+    sys.path.insert(0, os.environ["CLOCK"])
+    exec(open(os.environ["CLOCK"] + "/sitecustomize.py").read(), {})
+"""
+"""Sets the clock of a forked rank; processes that the rank starts find ``sitecustomize`` by their path."""
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +36,11 @@ def clock_apart(tmp_path):
     (tmp_path / "ahead" / "sitecustomize.py").write_text(
         "import time\nreal, real_ns = time.time, time.time_ns\ntime.time = lambda: real() + 3e7\ntime.time_ns = lambda: real_ns() + 3 * 10**16\n"
     )
-    found = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "ahead"), os.environ.get("PYTHONPATH", "")])}
-    process = subprocess.run(
-        [sys.executable, "-c", "import time; print(time.time())"], env=os.environ | found, capture_output=True, check=True
-    )
-    assert float(process.stdout) > time.time() + 2e7
-    return found
+    for program, variable in (("import time", "PYTHONPATH"), (APART + "import time", "CLOCK")):
+        environment = os.environ | {variable: str(tmp_path / "ahead")}
+        process = subprocess.run([sys.executable, "-c", f"{program}; print(time.time())"], env=environment, capture_output=True, check=True)
+        assert float(process.stdout) > time.time() + 2e7
+    return {"CLOCK": str(tmp_path / "ahead")}
 
 
 def scores(out):
@@ -50,7 +56,7 @@ def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, clock_apar
         name = tmp_path / "narrow"
     small = ("--trainer.max_epochs=2", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")
     one = (*small, f"--trainer.default_root_dir={tmp_path / 'one'}", f"--data.dataset={name}")
-    plain = ended(tmp_path, start(tmp_path, ["m0", "m0"], *one), START_S)
+    plain = ended(tmp_path, start(tmp_path, ["m0", "m0"], *one, forked=MAIN), START_S)
     expected = learnt(tmp_path / "one")
     assert len(expected[1]) == 2
     for graph, prefetch_steps in GRAPHS:
@@ -63,7 +69,8 @@ def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, clock_apar
             "--data.feature_cache=300KiB",
             f"--data.prefetch_steps={prefetch_steps}",
         )
-        outputs = ended(folder, start(folder, ["m0", "m1"], *small, *two, variables={"m1": clock_apart}), START_S)
+        ranks = start(folder, ["m0", "m1"], *small, *two, variables={"m1": clock_apart}, forked=APART + MAIN)
+        outputs = ended(folder, ranks, START_S)
         assert [scores(out) for out, _ in outputs] == [scores(out) for out, _ in plain], outputs
         assert "test accuracy 0." in outputs[0][0]
         assert learnt(folder) == expected
@@ -73,7 +80,7 @@ def test_two_machines_learn_what_one_does(tmp_path, tmp_path_factory, clock_apar
 def test_a_machine_that_is_lost_is_named(tmp_path, parts, what):
     place(tmp_path, parts)
     many = ("--trainer.max_epochs=5000", f"--trainer.default_root_dir={tmp_path / 'runs'}", "--data.partitions=parts")
-    ranks = start(tmp_path, ["m0", "m1"], *many)
+    ranks = start(tmp_path, ["m0", "m1"], *many, forked=MAIN)
     deadline = time.monotonic() + START_S
     while not (tmp_path / "runs/version_0/checkpoints/last.ckpt").exists():
         assert time.monotonic() < deadline

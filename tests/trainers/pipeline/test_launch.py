@@ -7,11 +7,11 @@ import time
 import pytest
 import torch
 from cases.mistakes import refused
-from pipeline_case import Failing, chunk_loss
+from pipeline_case import Failing, chunk_loss, start_forked
 
-from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan, RankError, run_ranks
+from hoptrain.trainers.pipeline import Chunk, Pipeline, Plan, RankError, launch, run_ranks
 
-pytestmark = pytest.mark.timeout(300)  # a busy machine takes a minute to start two ranks
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("forkserver")]  # a busy machine takes a minute to start two ranks
 
 
 def fail(how):
@@ -31,7 +31,9 @@ def fail(how):
     ],
     ids=["an exception", "a signal"],
 )
-def test_a_stage_that_fails_ends_all(how, code, below):
+def test_a_stage_that_fails_ends_all(monkeypatch, how, code, below):
+    if how == "kill":  # the processes of the other case are started
+        monkeypatch.setattr(launch, "_start", start_forked)
     with refused("rank 1", f"ended code {code}", error=RankError, below=below):  # at the deadline the message would be another one
         run_ranks(fail, 2, how, deadline_s=250)
 

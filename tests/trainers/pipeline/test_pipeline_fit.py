@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+from ranks.command import in_ranks
+from ranks.forked import Forked
+from ranks.on_machines import launched
 
 from hoptrain.trainers import NodeClassifier
 from hoptrain.trainers.cli import main
@@ -22,20 +25,8 @@ SMALL = (
     "--trainer.enable_progress_bar=false",
     "--trainer.log_every_n_steps=1",
 )
-START_S = 200  # a busy machine takes a minute to start four ranks
-pytestmark = pytest.mark.timeout(3 * START_S)
-
-
-def start(folder, *arguments, script=("-m", "hoptrain.trainers.cli")):
-    folder.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [sys.executable, *script, "fit", f"--config={QUICKSTART}", *SMALL, *map(str, arguments)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+START_S = 200  # a busy machine takes a minute to start two ranks
+pytestmark = [pytest.mark.timeout(3 * START_S), pytest.mark.usefixtures("forkserver")]
 
 
 def column(folder, name):
@@ -58,17 +49,10 @@ def test_a_run_in_a_pipeline_is_the_run_without_it(tmp_path, monkeypatch, capsys
         "JSONARGPARSE_DEPRECATION_WARNINGS", "off"
     )  # Lightning's load_from_checkpoint uses deprecated functions of jsonargparse
     model = ("--model.dropout=0", "--model.norm=layer", "--data.sampler.init_args.fanouts=[-1,-1]")
-    run = start(
-        tmp_path / "mixed",
-        *model,
-        *pipeline(stages=2, data=2, chunks=3),
-        "--trainer.devices=4",
-        "--data.batch_size=64",
-        "--trainer.max_epochs=1",
-    )
-    out, errors = run.communicate(timeout=START_S)
-    assert run.returncode == 0, errors
-    assert out.count("test accuracy 0.") == 1
+    (tmp_path / "mixed").mkdir()
+    mixed = (*pipeline(stages=2, data=2, chunks=3), "--trainer.devices=4", "--data.batch_size=64", "--trainer.max_epochs=1")
+    run = in_ranks("fit", f"--config={QUICKSTART}", *SMALL, *model, *mixed, number=4, cwd=tmp_path / "mixed")
+    assert run.out.count("test accuracy 0.") == 1
     last = tmp_path / "mixed/runs/version_0/checkpoints/last.ckpt"
     loaded, content = NodeClassifier.load_from_checkpoint(last, weights_only=True), torch.load(last, weights_only=True)
     assert list(content["optimizer_states"][0]["state"]) == list(range(len(list(loaded.parameters()))))
@@ -116,13 +100,21 @@ sys.exit(main())
     ],
 )
 def test_a_stage_that_fails_ends_all_ranks_with_its_place(tmp_path, fault, cause):
-    script = tmp_path / "failing.py"
-    script.write_text(FAILING.format(fault=fault))
-    options = pipeline(stages=2, chunks=4, balance=[1, 1])
-    run = start(tmp_path, *options, "--trainer.devices=2", "--trainer.max_epochs=500", script=(str(script),))
-    _, errors = run.communicate(timeout=START_S)
-    assert run.returncode != 0
-    assert f"hoptrain: rank 0 ends, because {cause}" in errors, errors
+    """The ranks of the stage that raises are started by Lightning, those of the stage that is killed are forked."""
+    program, options = FAILING.format(fault=fault), pipeline(stages=2, chunks=4, balance=[1, 1])
+    command = ["fit", f"--config={QUICKSTART}", *SMALL, *options, "--trainer.devices=2", "--trainer.max_epochs=500"]
+    if fault.startswith("raise"):
+        script = tmp_path / "failing.py"
+        script.write_text(program)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        ranks = [subprocess.Popen([sys.executable, str(script), *command], cwd=tmp_path, env=environment, **pipes)]
+    else:
+        shared = os.environ | launched(2)
+        ranks = [Forked(program, *command, cwd=tmp_path, env=shared | {"RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+    outputs = [rank.communicate(timeout=START_S) for rank in ranks]
+    assert all(rank.returncode != 0 for rank in ranks)
+    assert f"hoptrain: rank 0 ends, because {cause}" in outputs[0][1], outputs
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases.mistakes import refused
+from ranks.forked import Forked
 
 from hoptrain.engine import InputError
 from hoptrain.trainers import NodeClassifier
@@ -24,34 +24,29 @@ QUICKSTART = str(Path(__file__).parents[3] / "configs" / "quickstart.yaml")
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--data.num_workers=0", "--trainer.accelerator=cpu")
 START_S = 120
 
-WRITERS = """
-import os, signal, sys, torch
+WRITER = """
+import sys, torch
 from hoptrain.trainers.resume.checkpoints import CheckpointFiles
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-for path in sys.stdin:
-    writer, number = os.fork(), 0
-    while not writer:
-        CheckpointFiles().save_checkpoint({"state_dict": {"w": torch.full((1 << 20,), number)}, "pytorch-lightning_version": "2.6.0"}, path.strip())
-        number += 1
-    print(writer, flush=True)
+number = 0
+while True:
+    CheckpointFiles().save_checkpoint({"state_dict": {"w": torch.full((1 << 20,), number)}, "pytorch-lightning_version": "2.6.0"}, sys.argv[1])
+    number += 1
 """
 
 
 @pytest.fixture
-def writer_of():
-    """Return a function ``writer_of(path)`` that starts a process which rewrites a checkpoint forever, and returns its id.
+def writer_of(forkserver):
+    """Return a function ``writer_of(path)`` that starts a process which rewrites a checkpoint forever, and returns its id."""
+    writers = []
 
-    All processes are forked from one that has imported torch.
-    """
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", WRITERS], start_new_session=True, **pipes) as parent:
+    def start(path):
+        writers.append(Forked(WRITER, path))
+        return writers[-1].pid
 
-        def start(path):
-            print(path, file=parent.stdin, flush=True)
-            return int(parent.stdout.readline())
-
-        yield start
-        os.killpg(parent.pid, signal.SIGKILL)
+    yield start
+    for writer in writers:
+        writer.kill()
+        writer.communicate()
 
 
 def is_there(pid):

@@ -8,7 +8,7 @@ import torch
 from cases.mistakes import Mistake, each_of, refused
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
-from ranks.command import here, hoptrain
+from ranks.command import here, in_ranks
 from ranks.on_machines import START_S
 
 from hoptrain.engine.datasets.events import Events
@@ -156,13 +156,14 @@ def test_the_command_learns(folder, capsys):
 
 
 @pytest.mark.timeout(2 * START_S)
+@pytest.mark.usefixtures("forkserver")
 def test_two_ranks_train_as_one(folder, capsys):
     """Two ranks have the memory and metrics of one rank with batches of twice the size, up to the order of summation."""
     found = []
     for number, size in ((1, 20), (2, 10)):
         options = f"--trainer.devices={number} --data.batch_size={size} --data.root=. --model.dropout=0 --model.lr=0.001 --trainer.default_root_dir=of{number}"
         arguments = ["fit", "--config", "run.yaml", *options.split()]
-        printed = here(capsys, *arguments).out if number == 1 else hoptrain(*arguments)
+        printed = (here(capsys, *arguments) if number == 1 else in_ranks(*arguments)).out
         checkpoint = torch.load(next((folder / f"of{number}").rglob("last.ckpt")), weights_only=True)
         assert len(checkpoint["hoptrain"]["ranks"]) == number
         found.append((checkpoint["state_dict"], float(printed.rsplit("test average precision ", 1)[1].split()[0])))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
-from ranks.command import TWO_RANKS, here, hoptrain
+from ranks.command import TWO_RANKS, here, in_ranks
 from ranks.on_machines import START_S
 
 from hoptrain.engine.datasets.triples import Triples
@@ -187,21 +187,23 @@ def test_the_command_learns(folder, capsys, decoder):
 
 
 @pytest.mark.timeout(2 * START_S)
+@pytest.mark.usefixtures("forkserver")
 def test_two_ranks_and_one_judge_alike(folder, capsys):
     """Two ranks that share entities and queries compute the metrics of one rank with the same weights."""
     assert command("fit") in (0, None)
     capsys.readouterr()
     test = ("test", "--config", "run.yaml", "--data.root=.", "--ckpt_path", next((folder / "runs").rglob("last.ckpt")))
-    printed = here(capsys, *test, "--trainer.default_root_dir=of1").out, hoptrain(*test, *TWO_RANKS, "--trainer.default_root_dir=of2")
-    one, two = ([float(word) for word in text.split() if word.startswith(("0.", "1."))] for text in printed)
+    printed = here(capsys, *test, "--trainer.default_root_dir=of1"), in_ranks(*test, *TWO_RANKS, "--trainer.default_root_dir=of2")
+    one, two = ([float(word) for word in each.out.split() if word.startswith(("0.", "1."))] for each in printed)
     assert len(one) == 4, "hits and mrr"
     assert one == pytest.approx(two, abs=1e-3)
 
 
 @pytest.mark.timeout(2 * START_S)
-def test_two_ranks_train(folder):
+@pytest.mark.usefixtures("folder", "forkserver")
+def test_two_ranks_train():
     options = ("--data.root=.", "--trainer.max_epochs=8", "--data.batch_size=50", "--data.num_workers=1")
-    assert float(hoptrain("fit", "--config", "run.yaml", *TWO_RANKS, *options).rsplit("test MRR ", 1)[1].split()[0]) > 0.5
+    assert float(in_ranks("fit", "--config", "run.yaml", *TWO_RANKS, *options).out.rsplit("test MRR ", 1)[1].split()[0]) > 0.5
 
 
 @pytest.mark.parametrize(

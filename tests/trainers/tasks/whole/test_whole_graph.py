@@ -9,7 +9,7 @@ import torch
 from cases.mistakes import Mistake, each_of
 from pytorch_lightning import Trainer, seed_everything
 from ranks import in_threads
-from ranks.command import here, hoptrain
+from ranks.command import here, in_ranks
 from ranks.on_machines import START_S
 from torch import nn
 
@@ -151,6 +151,7 @@ def test_training_learns_and_is_bit_reproducible(data):
 
 
 @pytest.mark.timeout(2 * START_S)
+@pytest.mark.usefixtures("forkserver")
 def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
     """Two ranks train the weights of one rank, while DDP's collectives run concurrently with the exchange of boundary rows."""
     monkeypatch.chdir(tmp_path)
@@ -166,7 +167,7 @@ def test_two_ranks_train_as_one(data, tmp_path, monkeypatch, capsys):
         if ranks == 1:
             here(capsys, *arguments)
         else:
-            hoptrain(*arguments)
+            in_ranks(*arguments)
         (path,) = (tmp_path / f"run{ranks}").rglob("last.ckpt")
         state = torch.load(path, weights_only=True)["state_dict"]
         weights.append({name: tensor for name, tensor in state.items() if name.startswith("model.")})
