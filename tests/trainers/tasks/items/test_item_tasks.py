@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from cases.mistakes import refused
-from ranks.command import hoptrain
+from ranks.command import in_ranks
 from ranks.on_machines import START_S
 
 from hoptrain.engine import Address
@@ -199,11 +199,12 @@ def test_images(vig_run, capsys):
 
 
 @pytest.mark.timeout(2 * START_S)
+@pytest.mark.usefixtures("forkserver")
 def test_images_in_a_pipeline(vig_run, tmp_path):
     """A pipeline of two stages and three chunks has the losses and metrics of one process, up to rounding."""
     options = ("--trainer.max_epochs=2", "--trainer.strategy.init_args.chunks=3", "--trainer.strategy.init_args.balance=[2,1]")
     arguments = ["fit", "--config", str(CONFIGS / "digits_vig_pipeline.yaml"), *QUIET, *SMALL_VIG, *options]
-    hoptrain(*arguments, cwd=tmp_path)
+    in_ranks(*arguments)
     for name in ("train_loss", "val_loss"):
         piped, alone = (np.array(column(folder, name), np.float64) for folder in (tmp_path / "runs" / "version_1", vig_run))
         np.testing.assert_allclose(piped, alone, rtol=1e-4)
