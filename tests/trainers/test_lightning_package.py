@@ -17,10 +17,12 @@ STAND_IN = {
 IN_COMMON = "from lightning.pytorch.trainer import Trainer\nimport lightning, pytorch_lightning.trainer\n"
 
 
-def python(code, folder):
+def python(code, folder, *arguments):
     """Run a program that finds the packages in ``folder`` first; return the process."""
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, cwd=folder
+    )
 
 
 @pytest.fixture
@@ -87,40 +89,38 @@ def copied(tmp_path_factory):
 
 
 TRAINS = """
+import sys
+{first}
+from hoptrain.trainers.cli import main
+main(sys.argv[1:])
 from hoptrain import NeighborSampler, NodeClassifier, NodeDataModule, ThroughputMonitor
-{later}
-data = NodeDataModule("digits-knn", NeighborSampler([5, 5]), num_workers=0, seed=1)
-task = NodeClassifier(data.num_features, data.num_classes, data.num_hops)
-class Mine({package}.Callback):
-    def on_train_end(self, trainer, module):
-        print("trained", isinstance(module, {package}.LightningModule), {package}.__name__)
-{package}.Trainer(fast_dev_run=2, callbacks=[ThroughputMonitor(), Mine()], accelerator="cpu", enable_model_summary=False).fit(task, data)
+import lightning as L, {other} as pl
+for package in (L, pl):
+    data = NodeDataModule("digits-knn", NeighborSampler([5, 5]), num_workers=0, seed=1)
+    task = NodeClassifier(data.num_features, data.num_classes, data.num_hops)
+    class Mine(package.Callback):
+        def on_train_end(self, trainer, module):
+            print("trained", isinstance(module, package.LightningModule), package.__name__)
+    options = dict(fast_dev_run=2, callbacks=[ThroughputMonitor(), Mine()], accelerator="cpu", enable_model_summary=False)
+    package.Trainer(**options).fit(task, data)
 """
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("first", "later", "package", "name"),
-    [
-        ("import lightning as L", "", "L", "lightning"),
-        ("", "import lightning as L", "L", "lightning"),
-        ("", "import lightning.pytorch as pl", "pl", "pytorch_lightning"),
-        ("import lightning", "import pytorch_lightning as pl", "pl", "lightning.pytorch"),
-    ],
+    ("first", "other", "name"),
+    [("import lightning", "pytorch_lightning", "lightning.pytorch"), ("", "lightning.pytorch", "pytorch_lightning")],
+    ids=["lightning first", "hoptrain first"],
 )
-def test_a_trainer_of_either_package_trains(copied, first, later, package, name):
-    done = python(first + TRAINS.format(later=later, package=package), copied)
-    assert f"trained True {name}\n" in done.stdout, done.stderr
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_the_command_takes_class_paths_of_either_package(copied):
+def test_the_command_and_a_trainer_of_either_package_train(copied, first, other, name):
+    """The command takes class paths of either package, and a trainer of either package trains, whichever was imported first."""
     callbacks = [
         f"--trainer.callbacks+={package}.callbacks.EarlyStopping --trainer.callbacks.monitor={monitor}"
         for package, monitor in (("lightning.pytorch", "val_loss"), ("pytorch_lightning", "train_loss"))
     ]
     options = f"fit --config quickstart --data.num_workers=0 --trainer.accelerator=cpu --trainer.max_epochs=1 {' '.join(callbacks)}"
-    done = python(f"from hoptrain.trainers.cli import main\nmain({options.split()})", copied)
+    done = python(TRAINS.format(first=first, other=other), copied, *options.split())
     assert "test accuracy" in done.stdout, done.stderr
+    for package in ("lightning", name):
+        assert f"trained True {package}\n" in done.stdout, done.stderr

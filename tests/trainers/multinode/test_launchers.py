@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from pytorch_lightning.plugins.environments import SLURMEnvironment
-from ranks.on_machines import EACH_FAULT, QUICKSTART, SHORT, START_S, digits_in_parts, ended, free_port, learnt, start
+from ranks.on_machines import EACH_FAULT, MAIN, QUICKSTART, SHORT, START_S, digits_in_parts, ended, free_port, learnt, start
 
 LAUNCHERS = Path(__file__).parents[3] / "docs" / "launchers"
 SMALL = ("--trainer.max_epochs=1", "--data.batch_size=32", "--data.sampler.fanouts=[4,3]")
@@ -54,10 +54,11 @@ def parts(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def plain(tmp_path_factory, forkserver):
     """Return the weights that two ranks of one machine train."""
     folder = tmp_path_factory.mktemp("plain")
-    outputs = ended(folder, start(folder, ["m0", "m0"], *SMALL, f"--trainer.default_root_dir={folder / 'runs'}"), START_S)
+    ranks = start(folder, ["m0", "m0"], *SMALL, f"--trainer.default_root_dir={folder / 'runs'}", forked=MAIN)
+    outputs = ended(folder, ranks, START_S)
     return outputs[0][0].splitlines()[-2], learnt(folder / "runs")
 
 
