@@ -19,9 +19,13 @@ dgl = import_dgl()
 LAYERS = {
     "SAGEConv mean": lambda library: library.SAGEConv(6, 8, "mean"),
     "SAGEConv narrow": lambda library: library.SAGEConv(6, 3, "mean"),
+    "SAGEConv 5": lambda library: library.SAGEConv(6, 5, "mean", feat_drop=0.5, activation=torch.relu),
     "SAGEConv gcn": lambda library: library.SAGEConv(6, 8, "gcn"),
-    "SAGEConv pool": lambda library: library.SAGEConv(6, 8, "pool"),
+    "SAGEConv gcn 5": lambda library: library.SAGEConv(6, 5, "gcn"),
+    "SAGEConv pool": lambda library: library.SAGEConv(6, 5, "pool"),
+    "SAGEConv lstm": lambda library: library.SAGEConv(6, 5, "lstm"),
     "GraphConv": lambda library: library.GraphConv(6, 8, allow_zero_in_degree=True),
+    "GraphConv 5": lambda library: library.GraphConv(6, 5, allow_zero_in_degree=True),
     "GraphConv right": lambda library: library.GraphConv(6, 3, norm="right", allow_zero_in_degree=True),
     "GATConv": lambda library: library.GATConv(6, 4, 2, allow_zero_in_degree=True),
     "GATv2Conv": lambda library: library.GATv2Conv(6, 4, 2, allow_zero_in_degree=True),
@@ -74,6 +78,37 @@ def test_blocks_are_summed_by_aggregate(monkeypatch):
     assert len(calls) == 1
     layer(g, torch.rand(60, 6))
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("out_feats", [300, 100])
+@pytest.mark.parametrize("kind", ["SAGEConv", "GraphConv"])
+def test_the_order_with_less_work_is_taken(monkeypatch, kind, out_feats):
+    """A block of 20 destinations has more than 40 sources; DGL multiplies all of them first where that makes rows narrower."""
+    _, block, _ = graphs()
+    widths, aggregate = [], ours.aggregate
+    monkeypatch.setattr(ours, "aggregate", lambda block, x, *given: widths.append(x.shape[1]) or aggregate(block, x, *given))
+    options = {"aggregator_type": "mean"} if kind == "SAGEConv" else {"allow_zero_in_degree": True}
+    layer = getattr(ours, kind)(301, out_feats, **options)
+    layer(block, torch.rand(block.num_src_nodes(), 301))
+    assert widths == [301]
+    assert {"SAGEConv": "_in_src_feats", "GraphConv": "_in_feats"}[kind] in vars(layer)
+    assert 301 in vars(layer).values()  # the layer itself is as before
+
+
+def test_weights_of_each_column_and_changed_products_keep_dgls_order():
+    _, block, _ = graphs()
+    x, edge_weight = torch.rand(block.num_src_nodes(), 9), torch.rand(block.num_edges(), 5)
+    with_bias = ours.SAGEConv(9, 5, "gcn")
+    with_bias.fc_neigh = nn.Linear(9, 5)
+    parametrised = nn.utils.parametrizations.weight_norm(ours.GraphConv(9, 5, allow_zero_in_degree=True), "weight")
+    for layer, arguments in (
+        (ours.GraphConv(9, 5, allow_zero_in_degree=True), {"edge_weight": edge_weight}),
+        (ours.SAGEConv(9, 5, "mean"), {"edge_weight": edge_weight}),
+        (with_bias, {}),
+        (parametrised, {}),
+    ):
+        theirs = next(kind for kind in type(layer).__mro__ if kind.__module__.startswith("dgl."))
+        torch.testing.assert_close(layer(block, x, **arguments), theirs.forward(layer, block, x, **arguments), rtol=1e-5, atol=1e-5)
 
 
 def test_other_names_are_dgls():
