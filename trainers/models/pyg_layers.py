@@ -24,6 +24,7 @@ from hoptrain.trainers.models.sums import (
     joins,
     lookup,
     narrows_first,
+    softmax_over_edges,
     sums_in_table,
 )
 
@@ -234,25 +235,16 @@ class AttentionEdges(NamedTuple):
     def attend(self, conv: Any, x: Tensor, hidden: Tensor, scores: Tensor) -> Tensor:
         """Compute the outputs (num_dst, C') of a convolution by ``aggregate``, which stores no message per edge.
 
-        It sums the weighted vectors and the unnormalised attention weights over the edges, and divides the first sum by the second.
-
         Args:
             conv: a ``GATConv`` or ``GATv2Conv``.
             x: rows (num_src, C) of the sources.
             hidden: rows (num_src, heads C') of which the sums are computed.
             scores: attention scores (M, heads) of the edges.
         """
-        block = self.block
-        scores = scores if self.ignored is None else scores.masked_fill(self.ignored[:, None], float("-inf"))
-        with torch.no_grad():
-            most = scores.new_zeros(block.num_dst, conv.heads)
-            most = most.scatter_reduce(0, self.destination[:, None].expand_as(scores), scores, "amax", include_self=False)
-        weights = (scores - most[self.destination]).exp()
-        total = aggregate(block, weights.new_ones(block.num_src, conv.heads), weights) + 1e-16  # as in PyG, for destinations without edges
-        sums = aggregate(block, hidden, dropout(weights, conv.dropout, conv.training))
-        means = sums.view(block.num_dst, conv.heads, -1) / total[..., None]
+        shares = softmax_over_edges(self.block, self.destination, scores, self.ignored)
+        means = aggregate(self.block, hidden, dropout(shares, conv.dropout, conv.training)).view(self.block.num_dst, conv.heads, -1)
         out = means.flatten(1) if conv.concat else means.mean(1)
-        out = out if conv.res is None else out + conv.res(x[: block.num_dst])
+        out = out if conv.res is None else out + conv.res(x[: self.block.num_dst])
         return out if conv.bias is None else out + conv.bias
 
 

@@ -31,12 +31,10 @@ def sum_rows(indptr, indices, factors, x, ids, mean, with_own, out, first, last)
         first: first destination.
         last: the destination after the last one.
     """
-    columns, of_last, line = x.shape[1], np.int64(indptr[last]), _LINE_BYTES // x.itemsize
-    words, prefetches = x.reshape(-1), columns * x.itemsize < _LONG_BYTES
+    columns, words, end_of_all = x.shape[1], x.reshape(-1), np.int64(indptr[last])
     for destination in range(first, last):
         begin, end = np.int64(indptr[destination]), np.int64(indptr[destination + 1])
-        if prefetches:
-            _prefetch_rows(indices, ids, words, columns, line, min(begin + _LEAD, of_last), min(end + _LEAD, begin + _MOST_ROWS, of_last))
+        prefetch_ahead(indices, ids, words, columns, begin, end, end_of_all)
         sums = out[destination, :columns]
         _add_edges(indices, factors, x, ids, begin, end, sums)
         if mean and end > begin:
@@ -76,15 +74,28 @@ def sum_gradients(indptr, indices, factors, of_sums, of_own, own_column, by_x, f
 
 
 @numba.njit
-def _prefetch_rows(indices, ids, words, columns, line, first, last):
-    """Prefetch the rows of edges [first, last), each of ``columns`` numbers. A cache line holds ``line`` of them."""
-    for edge in range(first, last):
-        begin = np.int64(indices[edge] if ids is None else ids[indices[edge]]) * columns
+def prefetch_ahead(indices, ids, words, columns, begin, end, end_of_all):
+    """Prefetch the rows that the ``_LEAD``-th next edges read, seen from those of a destination.
+
+    Args:
+        indices: sources (M,) of the edges.
+        ids: rows (num_src,) of the table that are the sources' rows, or None.
+        words: all numbers of the rows, or of the table, as one array.
+        columns: numbers in a row.
+        begin: first edge of the destination.
+        end: the edge after its last one.
+        end_of_all: the first edge that must not be read.
+    """
+    if columns * words.itemsize >= _LONG_BYTES:
+        return
+    line = _LINE_BYTES // words.itemsize
+    for edge in range(min(begin + _LEAD, end_of_all), min(end + _LEAD, begin + _MOST_ROWS, end_of_all)):
+        first = np.int64(indices[edge] if ids is None else ids[indices[edge]]) * columns
         column = 0
         while column < columns:  # ``range`` would divide by ``line``
-            prefetch_many(words, begin + column)
+            prefetch_many(words, first + column)
             column += line
-        prefetch_many(words, begin + columns - 1)
+        prefetch_many(words, first + columns - 1)
 
 
 @numba.njit

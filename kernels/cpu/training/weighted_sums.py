@@ -1,7 +1,10 @@
 """Sums of rows over the edges of a block with weights of several heads, and the gradients of the weights."""
 
+import numpy as np
+
 from hoptrain.kernels.cpu import cpu_kernel
 from hoptrain.kernels.cpu.places import places, unsigned
+from hoptrain.kernels.cpu.training.sums import prefetch_ahead
 
 
 @cpu_kernel
@@ -18,8 +21,10 @@ def sum_weighted_rows(indptr, indices, weights, x, out, first, last):
         last: the destination after the last one.
     """
     heads = weights.shape[1]
-    width = x.shape[1] // heads
+    width, words, end_of_all = x.shape[1] // heads, x.reshape(-1), np.int64(indptr[last])
     for destination in range(first, last):
+        begin, end = np.int64(indptr[destination]), np.int64(indptr[destination + 1])
+        prefetch_ahead(indices, None, words, x.shape[1], begin, end, end_of_all)
         out[destination] = 0
         for edge in places(indptr[destination], indptr[destination + 1]):
             source = unsigned(indices[edge])
@@ -44,8 +49,10 @@ def dot_edges(indptr, indices, x, gradient, by_weights, first, last):
         last: the destination after the last one.
     """
     heads = by_weights.shape[1]
-    width = x.shape[1] // heads
+    width, words, end_of_all = x.shape[1] // heads, x.reshape(-1), np.int64(indptr[last])
     for destination in range(first, last):
+        begin, end = np.int64(indptr[destination]), np.int64(indptr[destination + 1])
+        prefetch_ahead(indices, None, words, x.shape[1], begin, end, end_of_all)
         for edge in places(indptr[destination], indptr[destination + 1]):
             source = unsigned(indices[edge])
             for head in range(heads):

@@ -6,6 +6,7 @@ from cases.edge_sums import DEGREES, block_of
 
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.pyg_layers import AttentionEdges, GATLayer, attend, attend_v2, make_layer
+from hoptrain.trainers.models.sums import softmax, softmax_over_edges
 
 
 def make_block(case):
@@ -47,6 +48,45 @@ def compare(layer, *functions):
         found.append([out.detach(), rows.grad, *(parameter.grad.clone() for parameter in layer.parameters())])
     for expected, own in zip(*found, strict=True):
         torch.testing.assert_close(own, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", DEGREES)
+def test_the_softmax_on_a_gpu_gives_the_cpus_values(case, dtype):
+    """On a GPU, torch's functions compute the softmax and its gradient; here they run on the CPU."""
+    torch.manual_seed(0)
+    block = make_block(case)
+    destination, has_edges = block.edge_index()[1], block.indptr.diff() > 0
+    ignored = torch.rand(block.num_edges) < 0.3
+    ignored[block.indptr[:-1][has_edges].long()] = False
+    found = []
+    for compute in (softmax_over_edges, softmax._composed):
+        scores = (100 * torch.randn(block.num_edges, 3, dtype=dtype, generator=torch.Generator().manual_seed(1))).requires_grad_()
+        shares = compute(block, destination, scores, ignored)
+        gradient = torch.randn(shares.shape, dtype=dtype, generator=torch.Generator().manual_seed(2))
+        found.append([shares.detach(), *torch.autograd.grad(shares, scores, gradient)])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(softmax._composed_gradient(block, destination, found[0][0], gradient), found[0][1], rtol=1e-5, atol=1e-6)
+    totals = torch.zeros(block.num_dst, 3, dtype=dtype).index_add(0, destination, found[0][0])
+    torch.testing.assert_close(totals, has_edges[:, None].to(dtype).expand_as(totals))
+    assert not found[0][0][ignored].any()
+
+
+def test_threads_share_the_softmax():
+    """Results of two threads are bit-identical to those of one; a gradient need not be contiguous."""
+    degrees = torch.randint(0, 9, (1 << 14,), generator=torch.Generator().manual_seed(0))
+    indptr = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]).int()
+    block = Block(indptr=indptr, indices=torch.zeros(int(indptr[-1]), dtype=torch.int32), edge_ids=None, num_src=1 << 14)
+    scores, gradient = torch.randn(block.num_edges, 4), torch.randn(4, block.num_edges).T
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        scores.requires_grad_()
+        shares = softmax_over_edges(block, block.edge_index()[1], scores)
+        found.append([shares, *torch.autograd.grad(shares, scores, gradient)])
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+    expected = torch.cat([part.softmax(0) for part in scores.detach().split(degrees.tolist())])
+    torch.testing.assert_close(found[0][0], expected)
 
 
 def test_layers_share_the_edges_of_a_block():

@@ -10,5 +10,16 @@ from hoptrain.trainers.models.sums.aggregate import (
     sums_in_table,
 )
 from hoptrain.trainers.models.sums.lookup import lookup
+from hoptrain.trainers.models.sums.softmax import softmax_over_edges
 
-__all__ = ["aggregate", "aggregate_joined", "aggregate_with_own", "joined_weight", "joins", "lookup", "narrows_first", "sums_in_table"]
+__all__ = [
+    "aggregate",
+    "aggregate_joined",
+    "aggregate_with_own",
+    "joined_weight",
+    "joins",
+    "lookup",
+    "narrows_first",
+    "softmax_over_edges",
+    "sums_in_table",
+]
