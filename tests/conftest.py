@@ -41,6 +41,7 @@ if is_simulated():
 
     take_turns()
 
+pytest_plugins = ["ranks.forked"]
 ROOT = Path(__file__).parents[1]
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
@@ -127,6 +128,12 @@ def _nothing_left_behind():
     """Check that a test ends all its processes and leaves nothing in /dev/shm or among the temporary files."""
     children, files, temporary = child_processes(), shared_memory(), temporary_files()
     yield
+    forked = [process for process in multiprocessing.active_children() if process.pid not in child_processes()]  # children of a forkserver
+    for process in forked:
+        process.join(5)
+    forked = [process for process in forked if process.is_alive()]
+    for process in forked:  # else pytest would wait for them at its end
+        process.kill()
     if child_processes() - children:
         gc.collect()
     deadline = time.monotonic() + 5
@@ -134,6 +141,7 @@ def _nothing_left_behind():
     while (child_processes() - children or shared_memory() - files) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert child_processes() <= children, "the test left processes running"
+    assert not forked, "the test left forked processes running"
     assert shared_memory() <= files, "the test left files in /dev/shm"
     assert temporary_files() <= temporary, "the test left temporary files"
 
@@ -197,14 +205,6 @@ def dataset(graph):
         splits={"train": np.sort(order[:120]), "val": np.sort(order[120:150]), "test": np.sort(order[150:])},
         num_classes=3,
     )
-
-
-@pytest.fixture(scope="session")
-def forkserver():
-    """Start the process that ``ranks.forked.Forked`` forks from; a test that forks needs this fixture."""
-    from ranks.forked import begin
-
-    begin()
 
 
 @pytest.fixture

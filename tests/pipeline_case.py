@@ -68,8 +68,9 @@ def in_one_process(model, chunks):
 
 def start_forked(folder, rank):
     """Fork a process of ``run_ranks``, to be set as ``launch._start``."""
-    (folder / f"errors{rank}").touch()
-    return Forked(launch._PROGRAM, folder, rank)
+    errors = folder / f"errors{rank}"
+    errors.touch()
+    return Forked(launch._PROGRAM, folder, rank, errors=errors)
 
 
 def compare(cases):

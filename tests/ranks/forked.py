@@ -1,4 +1,7 @@
-"""Python processes forked from one that has done the slow imports, for tests that do not test how a process starts."""
+"""Python processes forked from one that has done the slow imports, for tests that do not test how a process starts.
+
+Conftest loads this module as a plugin, for its fixture ``forkserver``.
+"""
 
 import contextlib
 import multiprocessing
@@ -7,18 +10,26 @@ import os
 import subprocess
 import sys
 import types
+import weakref
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
+SIMULATOR = {"NUMBA_ENABLE_CUDASIM": "1", "CUDA_VISIBLE_DEVICES": ""}
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
-def begin():
-    """Start the process that others are forked from. It sees the CUDA simulator, and finds the tests' modules by its path."""
+@pytest.fixture(scope="session")
+def forkserver():
+    """Start the process that ``Forked`` forks from; a test that forks needs this fixture.
+
+    The process sees the CUDA simulator, and no GPU: a process that has used one cannot be forked. It finds the tests' modules by its path.
+    """
     CONTEXT.set_forkserver_preload(["ranks.warm"])
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NUMBA_ENABLE_CUDASIM": "1"}
+    environment = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **SIMULATOR}
     with mock.patch.dict(os.environ, environment), contextlib.chdir(TESTS):
         process = CONTEXT.Process(target=_check)
         process.start()
@@ -31,7 +42,7 @@ def _check():
 
 
 def processor_seconds():
-    """Return the processor time of the process that others are forked from, and of those that have ended."""
+    """Return the processor time of the process that others are forked from, and of its ended children."""
     pid = multiprocessing.forkserver._forkserver._forkserver_pid
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -40,19 +51,23 @@ def processor_seconds():
 
 
 class Forked:
-    """A process that runs a Python program as ``python -c`` does, with the methods of ``subprocess.Popen`` that tests use.
+    """A process that runs a Python program, with the methods of ``subprocess.Popen`` that tests use.
 
-    A test that makes one needs the fixture ``forkserver``.
+    Unlike ``python -c``, all forked processes hash strings alike, and none runs ``atexit``. A test that makes one needs the fixture ``forkserver``.
     """
 
-    def __init__(self, program, *arguments, cwd=None, env=None):
-        self._files = [os.memfd_create("output"), os.memfd_create("errors")]
-        outputs = [f"/proc/{os.getpid()}/fd/{file}" for file in self._files]
+    def __init__(self, program, *arguments, cwd=None, env=None, errors=None):
+        """Fork a process; ``errors`` is a file for its stderr."""
+        self._files = [os.fdopen(os.memfd_create(name), encoding="utf-8", errors="replace") for name in ("output", "errors")]
+        for file in self._files:
+            weakref.finalize(self, file.close)
+        outputs = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in self._files]
+        if errors:
+            outputs[1] = str(errors)
         job = (program, [*map(str, arguments)], str(cwd or Path.cwd()), dict(env or os.environ), outputs)
         self._process = CONTEXT.Process(target=_run, args=job)
         self._process.start()
         self.pid = self._process.pid
-        self._texts = None
 
     @property
     def returncode(self):
@@ -68,16 +83,17 @@ class Forked:
         return self._process.exitcode
 
     def communicate(self, timeout=None):
-        """Wait for the end, and return the texts of stdout and stderr."""
+        """Wait for the end, and return the texts of stdout and stderr so far, to which processes that it has started may add."""
         self.wait(timeout)
-        if self._texts is None:
-            self._texts = tuple(Path(f"/proc/self/fd/{file}").read_text() for file in self._files)
-            for file in self._files:
-                os.close(file)
-        return self._texts
+        return tuple(_text(file) for file in self._files)
 
     def kill(self):
         self._process.kill()
+
+
+def _text(file):
+    file.seek(0)
+    return file.read()
 
 
 def _run(program, arguments, cwd, environment, outputs):
@@ -86,7 +102,7 @@ def _run(program, arguments, cwd, environment, outputs):
         os.dup2(file, number)
         os.close(file)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(environment | SIMULATOR)
     os.chdir(cwd)
     sys.argv = ["-c", *arguments]
     main = sys.modules["__main__"] = types.ModuleType("__main__")

@@ -100,7 +100,7 @@ sys.exit(main())
     ],
 )
 def test_a_stage_that_fails_ends_all_ranks_with_its_place(tmp_path, fault, cause):
-    """The ranks of the stage that raises are started by Lightning, those of the stage that is killed are forked."""
+    """Lightning starts the ranks of the first case; those of the second are forked."""
     program, options = FAILING.format(fault=fault), pipeline(stages=2, chunks=4, balance=[1, 1])
     command = ["fit", f"--config={QUICKSTART}", *SMALL, *options, "--trainer.devices=2", "--trainer.max_epochs=500"]
     if fault.startswith("raise"):
