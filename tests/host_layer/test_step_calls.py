@@ -25,10 +25,10 @@ BULKS = 48 // 8
 """Number of bulks in an epoch."""
 EVENTS = 2
 """Events that a step waits for on the device: its batch, and copies to the device, of which there are none."""
-LAUNCHES = {("sage", 1): 47, ("sage", 2): 62, ("gcn", 2): 103, ("gin", 2): 79, ("gat", 2): 250, ("gatv2", 2): 252}
+LAUNCHES = {("sage", 1): 47, ("sage", 2): 62, ("gcn", 2): 103, ("gin", 2): 79, ("gat", 2): 193, ("gatv2", 2): 193}
 """Maximum number of kernels in a step, without those that gather rows, by (layers, number of hops)."""
 GATHERED = 2
-COPIES = {"gat": 28, "gatv2": 29}
+COPIES = {"gat": 24, "gatv2": 23}
 """Maximum number of asynchronous copies in a step, by layers; 18 with others."""
 
 

@@ -22,7 +22,8 @@ from hoptrain.trainers.models.sums import (
     aggregate_with_own,
     joined_weight,
     joins,
-    lookup,
+    lookup_destinations,
+    lookup_sources,
     narrows_first,
     softmax_over_edges,
     sums_in_table,
@@ -166,7 +167,7 @@ def attend(conv: Any, x: Tensor, block: Block) -> Tensor:
     # The product with a matrix (heads C', 2 heads) reads the rows once for all scores.
     columns = [(weights.transpose(0, 1).transpose(1, 2) * heads).flatten(0, 1) for weights in (conv.att_src, conv.att_dst)]
     of_source, of_own = (hidden @ torch.cat(columns, 1)).chunk(2, 1)
-    scores = F.leaky_relu(lookup(of_source, edges.source) + lookup(of_own, edges.destination), conv.negative_slope)
+    scores = F.leaky_relu(edges.of_source(of_source) + edges.of_destination(of_own[: block.num_dst]), conv.negative_slope)
     return edges.attend(conv, x, hidden, scores)
 
 
@@ -174,7 +175,7 @@ def attend_v2(conv: Any, x: Tensor, block: Block, features: Tensor | None = None
     """Compute the outputs (num_dst, C') of PyG's ``GATv2Conv`` for the sources' rows ``x`` (num_src, C) and edge features (M, D) of a block."""
     hidden, edges = conv.lin_l(x), AttentionEdges.of(conv, block)
     own = hidden if conv.share_weights else conv.lin_r(x[: block.num_dst])
-    pairs = lookup(hidden, edges.source) + lookup(own, edges.destination)
+    pairs = edges.of_source(hidden) + edges.of_destination(own)
     if features is not None:
         pairs = pairs + conv.lin_edge(edges.features(block, features))
     pairs = F.leaky_relu(pairs, conv.negative_slope)
@@ -217,7 +218,17 @@ class AttentionEdges(NamedTuple):
             made[places], made[indptr[:-1].long()] = edges, own[:-1]
         ignored = sources == destinations
         ignored.index_fill_(0, indptr[:-1].long(), False)  # assigning False would copy it to a GPU, for which the host waits
-        return cls(Block(indptr=indptr, indices=sources, edge_ids=None, num_src=block.num_src), sources, destinations, ignored)
+        dtype = torch.int32 if len(sources) < 2**31 else torch.int64  # kernels on a GPU would convert int64 at each call
+        with_loops = Block(indptr=indptr.to(dtype), indices=sources.to(dtype), edge_ids=None, num_src=block.num_src)
+        return cls(with_loops, sources, destinations, ignored)
+
+    def of_source(self, x: Tensor) -> Tensor:
+        """Return the rows (M, C) of the edges' sources, from rows ``x`` (num_src, C)."""
+        return lookup_sources(self.block, x, self.source)
+
+    def of_destination(self, x: Tensor) -> Tensor:
+        """Return the rows (M, C) of the edges' destinations, from rows ``x`` (num_dst, C)."""
+        return lookup_destinations(self.block, x, self.destination)
 
     def features(self, block: Block, features: Tensor) -> Tensor:
         """Return the edges' features (M, D), from those of the block's own edges. An added self-loop has the mean of its destination's edges, as in PyG."""

@@ -7,6 +7,7 @@ from cases.edge_sums import DEGREES, block_of
 from hoptrain.samplers import Block
 from hoptrain.trainers.models.pyg_layers import AttentionEdges, GATLayer, attend, attend_v2, make_layer
 from hoptrain.trainers.models.sums import softmax, softmax_over_edges
+from hoptrain.trainers.models.sums.lookup import _LookupOfEdges, lookup
 
 
 def make_block(case):
@@ -70,6 +71,20 @@ def test_the_softmax_on_a_gpu_gives_the_cpus_values(case, dtype):
     totals = torch.zeros(block.num_dst, 3, dtype=dtype).index_add(0, destination, found[0][0])
     torch.testing.assert_close(totals, has_edges[:, None].to(dtype).expand_as(totals))
     assert not found[0][0][ignored].any()
+
+
+@pytest.mark.parametrize("by_source", [True, False])
+@pytest.mark.parametrize("case", DEGREES)
+def test_edges_look_rows_up_with_lookups_gradient(case, by_source):
+    """On a GPU, the gradient of a lookup is a sum over edges; here the CPU computes it."""
+    block = make_block(case)
+    index = block.edge_index()[0 if by_source else 1]
+    rows = torch.randn(block.num_src if by_source else block.num_dst, 3, dtype=torch.float64, requires_grad=True)
+    found = []
+    for out in (lookup(rows, index), _LookupOfEdges.apply(rows, index, block, by_source)):
+        gradient = torch.arange(out.numel(), dtype=out.dtype).view_as(out)
+        found.append([out, *torch.autograd.grad(out, rows, gradient)])
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-9)
 
 
 def test_threads_share_the_softmax():

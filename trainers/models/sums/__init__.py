@@ -9,7 +9,7 @@ from hoptrain.trainers.models.sums.aggregate import (
     narrows_first,
     sums_in_table,
 )
-from hoptrain.trainers.models.sums.lookup import lookup
+from hoptrain.trainers.models.sums.lookup import lookup, lookup_destinations, lookup_sources
 from hoptrain.trainers.models.sums.softmax import softmax_over_edges
 
 __all__ = [
@@ -19,6 +19,8 @@ __all__ = [
     "joined_weight",
     "joins",
     "lookup",
+    "lookup_destinations",
+    "lookup_sources",
     "narrows_first",
     "softmax_over_edges",
     "sums_in_table",

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hoptrain.samplers import Block
+from hoptrain.trainers.models.sums.aggregate import aggregate
+from hoptrain.trainers.models.sums.transpose import transpose
 
 
 def lookup(x: Tensor, index: Tensor) -> Tensor:
@@ -15,3 +22,43 @@ def lookup(x: Tensor, index: Tensor) -> Tensor:
     if x.is_cuda or torch.compiler.is_compiling():
         return x[index.long()]
     return x.index_select(0, index.flatten()).view(*index.shape, x.shape[1])
+
+
+def lookup_sources(block: Block, x: Tensor, source: Tensor) -> Tensor:
+    """Return the rows (M, C) of the edges' sources, from rows ``x`` (num_src, C) and the sources (M,) int64.
+
+    The gradient is that of ``lookup``. On a GPU, ``aggregate`` adds it, while torch would sort the sources once more.
+    """
+    out: Tensor = _LookupOfEdges.apply(x, source, block, True) if _is_eager_on_gpu(x) else lookup(x, source)  # type: ignore[no-untyped-call]
+    return out
+
+
+def lookup_destinations(block: Block, x: Tensor, destination: Tensor) -> Tensor:
+    """Return the rows (M, C) of the edges' destinations, as ``lookup_sources`` does, from rows ``x`` (num_dst, C) and the destinations (M,) int64."""
+    out: Tensor = _LookupOfEdges.apply(x, destination, block, False) if _is_eager_on_gpu(x) else lookup(x, destination)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _is_eager_on_gpu(x: Tensor) -> bool:
+    return x.is_cuda and not torch.compiler.is_compiling()
+
+
+class _LookupOfEdges(torch.autograd.Function):
+    """An autograd function whose backward pass sums over the edges that start, or end, at the same node."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, block: Block, by_source: bool) -> Tensor:
+        ctx.block, ctx.by_source, ctx.dtype = block, by_source, x.dtype
+        return x.index_select(0, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        block: Block = ctx.block
+        if ctx.by_source:
+            there = transpose(block)
+            indptr, edges = there.indptr, there.order
+        else:
+            indptr, edges = block.indptr, torch.arange(block.num_edges, dtype=torch.int32, device=gradient.device)
+        groups = Block(indptr=indptr, indices=edges, edge_ids=None, num_src=block.num_edges)
+        return aggregate(groups, gradient).to(ctx.dtype), None, None, None
