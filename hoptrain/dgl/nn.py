@@ -76,7 +76,7 @@ class SAGEConv(_OnBlocks, dgl.nn.SAGEConv):
     """A drop-in replacement for ``dgl.nn.SAGEConv`` that is faster on blocks."""
 
     def _in_cheapest_order(self, graph: Any, feat: Any, edge_weight: Tensor | None = None) -> Any:
-        linear = getattr(self, "fc_neigh", None)  # a user may have put another module there
+        linear = self.fc_neigh  # a user may have put another module there
         is_product = type(linear) is torch.nn.Linear and linear.bias is None and not linear._forward_hooks and not linear._forward_pre_hooks
         is_swappable = is_product and self._aggre_type in ("mean", "gcn") and edge_weight is None
         return _that_sums_first(self, "_in_src_feats", graph) if is_swappable else self
