@@ -22,8 +22,7 @@ from hoptrain.trainers.models.sums import (
     aggregate_with_own,
     joined_weight,
     joins,
-    lookup_destinations,
-    lookup_sources,
+    lookup_of_edges,
     narrows_first,
     softmax_over_edges,
     sums_in_table,
@@ -174,7 +173,7 @@ def attend(conv: Any, x: Tensor, block: Block) -> Tensor:
 def attend_v2(conv: Any, x: Tensor, block: Block, features: Tensor | None = None) -> Tensor:
     """Compute the outputs (num_dst, C') of PyG's ``GATv2Conv`` for the sources' rows ``x`` (num_src, C) and edge features (M, D) of a block."""
     hidden, edges = conv.lin_l(x), AttentionEdges.of(conv, block)
-    own = hidden if conv.share_weights else conv.lin_r(x[: block.num_dst])
+    own = hidden[: block.num_dst] if conv.share_weights else conv.lin_r(x[: block.num_dst])
     pairs = edges.of_source(hidden) + edges.of_destination(own)
     if features is not None:
         pairs = pairs + conv.lin_edge(edges.features(block, features))
@@ -224,11 +223,11 @@ class AttentionEdges(NamedTuple):
 
     def of_source(self, x: Tensor) -> Tensor:
         """Return the rows (M, C) of the edges' sources, from rows ``x`` (num_src, C)."""
-        return lookup_sources(self.block, x, self.source)
+        return lookup_of_edges(self.block, x, self.source, by_source=True)
 
     def of_destination(self, x: Tensor) -> Tensor:
         """Return the rows (M, C) of the edges' destinations, from rows ``x`` (num_dst, C)."""
-        return lookup_destinations(self.block, x, self.destination)
+        return lookup_of_edges(self.block, x, self.destination, by_source=False)
 
     def features(self, block: Block, features: Tensor) -> Tensor:
         """Return the edges' features (M, D), from those of the block's own edges. An added self-loop has the mean of its destination's edges, as in PyG."""

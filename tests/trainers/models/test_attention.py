@@ -3,8 +3,10 @@
 import pytest
 import torch
 from cases.edge_sums import DEGREES, block_of
+from torch_geometric.nn import GATConv, GATv2Conv
 
 from hoptrain.samplers import Block
+from hoptrain.trainers.models import pyg_layers
 from hoptrain.trainers.models.pyg_layers import AttentionEdges, GATLayer, attend, attend_v2, make_layer
 from hoptrain.trainers.models.sums import softmax, softmax_over_edges
 from hoptrain.trainers.models.sums.lookup import _LookupOfEdges, lookup
@@ -85,6 +87,19 @@ def test_edges_look_rows_up_with_lookups_gradient(case, by_source):
         gradient = torch.arange(out.numel(), dtype=out.dtype).view_as(out)
         found.append([out, *torch.autograd.grad(out, rows, gradient)])
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("share_weights", [False, True])
+def test_layers_have_pygs_gradients_with_the_lookup_of_a_gpu(monkeypatch, share_weights):
+    """The CPU computes what a GPU would; GATv2 may multiply sources and destinations by the same weights."""
+    compute = lambda block, x, index, by_source: _LookupOfEdges.apply(x, index, block, by_source)  # noqa: E731
+    monkeypatch.setattr(pyg_layers, "lookup_of_edges", compute)
+    torch.manual_seed(0)
+    block = make_block("ragged")
+    for conv, own in ((GATConv(5, 3, heads=2), attend), (GATv2Conv(5, 3, heads=2, share_weights=share_weights), attend_v2)):
+        layer = conv.double()
+        pygs = lambda rows, layer=layer: layer((rows, rows[: block.num_dst]), block.edge_index())  # noqa: E731
+        compare(layer, pygs, lambda rows, layer=layer, own=own: own(layer, rows, block))
 
 
 def test_threads_share_the_softmax():

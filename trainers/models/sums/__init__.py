@@ -9,7 +9,7 @@ from hoptrain.trainers.models.sums.aggregate import (
     narrows_first,
     sums_in_table,
 )
-from hoptrain.trainers.models.sums.lookup import lookup, lookup_destinations, lookup_sources
+from hoptrain.trainers.models.sums.lookup import lookup, lookup_of_edges
 from hoptrain.trainers.models.sums.softmax import softmax_over_edges
 
 __all__ = [
@@ -19,8 +19,7 @@ __all__ = [
     "joined_weight",
     "joins",
     "lookup",
-    "lookup_destinations",
-    "lookup_sources",
+    "lookup_of_edges",
     "narrows_first",
     "softmax_over_edges",
     "sums_in_table",

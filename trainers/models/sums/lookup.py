@@ -24,23 +24,21 @@ def lookup(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index.flatten()).view(*index.shape, x.shape[1])
 
 
-def lookup_sources(block: Block, x: Tensor, source: Tensor) -> Tensor:
-    """Return the rows (M, C) of the edges' sources, from rows ``x`` (num_src, C) and the sources (M,) int64.
+def lookup_of_edges(block: Block, x: Tensor, index: Tensor, *, by_source: bool) -> Tensor:
+    """Return the rows (M, C) of the edges' sources or destinations.
 
-    The gradient is that of ``lookup``. On a GPU, ``aggregate`` adds it, while torch would sort the sources once more.
+    The gradient is that of ``lookup``. On a GPU, ``aggregate`` adds it, while torch would sort the index.
+
+    Args:
+        block: the block.
+        x: rows (num_src, C) of all sources, or rows (num_dst, C) of all destinations.
+        index: sources or destinations (M,) int64 of the edges.
+        by_source: whether rows and index are those of the sources.
     """
-    out: Tensor = _LookupOfEdges.apply(x, source, block, True) if _is_eager_on_gpu(x) else lookup(x, source)  # type: ignore[no-untyped-call]
+    if not x.is_cuda or torch.compiler.is_compiling():
+        return lookup(x, index)
+    out: Tensor = _LookupOfEdges.apply(x, index, block, by_source)  # type: ignore[no-untyped-call]
     return out
-
-
-def lookup_destinations(block: Block, x: Tensor, destination: Tensor) -> Tensor:
-    """Return the rows (M, C) of the edges' destinations, as ``lookup_sources`` does, from rows ``x`` (num_dst, C) and the destinations (M,) int64."""
-    out: Tensor = _LookupOfEdges.apply(x, destination, block, False) if _is_eager_on_gpu(x) else lookup(x, destination)  # type: ignore[no-untyped-call]
-    return out
-
-
-def _is_eager_on_gpu(x: Tensor) -> bool:
-    return x.is_cuda and not torch.compiler.is_compiling()
 
 
 class _LookupOfEdges(torch.autograd.Function):
